@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,23 @@ def test_a_master_that_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        (";token=Secret", "Port could not be cast to integer value as '{port};…'"),
+        ("/;token=Secret==", "Parameter '…' should be provided as a key-value pair"),
+        ("/;token=a/Secret", "The path component '/;…' must be empty"),
+    ],
+)
+def test_a_remote_url_that_spark_refuses_shows_no_token(parameters: str, problem: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, lines = run("--remote", f"sc://127.0.0.1:{port}{parameters}")
+    assert code == 1
+    assert problem.format(port=port) in lines[-2]
+    assert "secret" not in "".join(lines).lower()
+
+
+@pytest.mark.parametrize(
     ("words", "error"),
     [
         (("--master", "local[2]", "--remote", "sc://head"), "Error: Give either --master or --remote."),
@@ -102,3 +120,10 @@ with watchdog.watched(0.1, lambda: print("late", flush=True)):
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "late\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_says_when_files_stay() -> None:
+    # The process above ends without a chance to delete its files at the ledger's place.
+    assert "It leaves no files, unless a check hangs beyond the time limit." in " ".join(
+        " ".join(run("--help")[1]).split()
+    )

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from oncebus.doctor.findings import Status
-from oncebus.doctor.reaching import addresses, reaching_finding, shown
+from oncebus.doctor.reaching import addresses, reaching_finding, shown, without_parameters
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from oncebus.doctor.reaching import addresses, reaching_finding, shown
         ("spark://[::1]:7077", [("::1", 7077)]),
         ("sc://head", [("head", 15002)]),
         ("sc://head:443/;token=x;use_ssl=true", [("head", 443)]),
+        ("sc://head:443;token=x", [("head", 443)]),
+        ("sc://head;token=x", [("head", 15002)]),
         ("k8s://https://api.example.com:6443", [("api.example.com", 6443)]),
         ("k8s://https://api.example.com", [("api.example.com", 443)]),
         ("k8s://api.example.com:6443", [("api.example.com", 6443)]),
@@ -58,6 +60,34 @@ def test_a_token_is_not_shown() -> None:
     found = reaching_finding("sc://127.0.0.1:1/;token=secret", "--remote")
     assert found is not None
     assert "secret" not in found.text
+
+
+@pytest.mark.parametrize("parameters", [";token=secret", "/?token=secret", "/#secret"])
+def test_parameters_in_the_wrong_place_are_hidden_too(parameters: str) -> None:
+    found = reaching_finding(f"sc://127.0.0.1:1{parameters}", "--remote")
+    assert found is not None
+    assert found.found.startswith("'sc://127.0.0.1:1' cannot be reached (127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cannot cast '443;token=Top%2FSecret;user_id=me'", "cannot cast '443;…'"),
+        ("parameter 'token=Top%2FSecret' is wrong", "parameter 'token=…' is wrong"),
+        ("header: Bearer Top/Secret", "header: Bearer …"),
+        ("no host head;token=top%2fsecret;user_id=me", "no host head;…"),
+        ("nothing to hide", "nothing to hide"),
+    ],
+)
+def test_parameters_in_the_text_of_an_error(text: str, expected: str) -> None:
+    assert without_parameters(text, "sc://head:443/;token=Top%2FSecret;user_id=me") == expected
+
+
+def test_parameters_that_are_quoted_or_have_no_name() -> None:
+    assert without_parameters(repr(("x", "a\nb")), "sc://head/;x=a%0Ab") == "('x', '…')"
+    assert without_parameters("Parameter 'secret'", "sc://head/;secret") == "Parameter '…'"
+    assert without_parameters("any text", "sc://head/;") == "any text"
+    assert without_parameters("any text", "local[2]") == "any text"
 
 
 def test_a_local_master_needs_no_connection() -> None:

@@ -31,8 +31,18 @@ _FAILURES = (PySparkException, Py4JError, TookTooLong)
 _CLEANUP_SECONDS = 20.0
 
 
-def examine(spark: SparkSession, url: str, own: Own, ledger: str | None, deadline: Deadline) -> Iterator[Finding]:
-    """Yield the findings, each as soon as it is known. `url` is the master or the address of Spark Connect."""
+def examine(
+    spark: SparkSession,
+    url: str,
+    own: Own,
+    ledger: str | None,
+    deadline: Deadline,
+    hide: Callable[[str], str] = str,
+) -> Iterator[Finding]:
+    """Yield the findings, each as soon as it is known. `url` is the master or the address of Spark Connect.
+
+    `hide` removes secrets from the texts of errors.
+    """
     yield spark_finding(url, spark.version, pyspark.__version__, is_remote=is_remote(spark))
     reports: list[Report] = []
     tasks = 1
@@ -45,7 +55,7 @@ def examine(spark: SparkSession, url: str, own: Own, ledger: str | None, deadlin
         yield failed(EXECUTORS, problem, "Free some resources of the cluster, or give a longer --timeout.")
     except _FAILURES as error:
         problem = "no executor could report"
-        yield failure_finding(str(error), own)
+        yield failure_finding(hide(str(error)), own)
     else:
         yield reach_finding(reports, executors)
         workers = worker_findings(reports, own)
@@ -68,7 +78,7 @@ def examine(spark: SparkSession, url: str, own: Own, ledger: str | None, deadlin
     try:
         yield from _examine_place(spark, ledger, tasks, deadline)
     except (*_FAILURES, StorageError) as error:
-        yield failed("ledger", one_line(str(error)), "Run again. If it fails again, look at the executors' logs.")
+        yield failed("ledger", one_line(hide(str(error))), "Run again. If it fails again, look at the executors' logs.")
 
 
 def _examine_place(spark: SparkSession, location: str, tasks: int, deadline: Deadline) -> Iterator[Finding]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncebus.doctor.findings import Finding, failed, is_passed, skipped
 from oncebus.doctor.machine import machine_findings, own_versions
-from oncebus.doctor.reaching import reaching_finding, shown
+from oncebus.doctor.reaching import reaching_finding, shown, without_parameters
 from oncebus.errors import OncebusError
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def run_checks(request: Request) -> Iterator[Finding]:
         yield failed("ledger", str(error), "")
     try:
         with _session(request) as spark:
-            yield from examine(spark, shown(url), own_versions(), ledger, deadline)
+            hide = partial(without_parameters, url=url)
+            yield from examine(spark, shown(url), own_versions(), ledger, deadline, hide)
     except _NotStarted as error:
         yield failed("Spark", str(error).rstrip("."), f"Correct {option} or the settings that it names.")
 
@@ -82,7 +84,7 @@ def check_session(spark: SparkSession, ledger: str | None, seconds: float) -> bo
 
 
 class _NotStarted(OncebusError):
-    """There is no session."""
+    """There is no session, or it cannot be used."""
 
 
 def _session(request: Request) -> AbstractContextManager[SparkSession]:
@@ -110,21 +112,23 @@ def _local_session(request: Request) -> Iterator[SparkSession]:
 
 @contextmanager
 def _remote_session(request: Request) -> Iterator[SparkSession]:
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from oncebus.doctor.executors import one_line
 
+    url = str(request.remote)
     try:
-        builder = SparkSession.builder.remote(str(request.remote))
+        builder = SparkSession.builder.remote(url)
         for name, value in request.settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
     except ImportError as error:
-        raise _NotStarted(f"{one_line(str(error))} (pip install 'oncebus[connect]')") from error
-    except (PySparkException, ValueError) as error:
-        raise _NotStarted(one_line(str(error))) from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
+        problem = one_line(without_parameters(str(error), url))
+        raise _NotStarted(f"{problem} (pip install 'oncebus[connect]')") from None
+    except Exception as error:
+        # Of any type: a traceback would show the token if the error quotes the URL or the headers of a request.
+        raise _NotStarted(one_line(without_parameters(str(error), url))) from None

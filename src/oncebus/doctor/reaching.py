@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from oncebus.doctor.findings import Finding, failed
 
 _SECONDS = 5.0
 _PORTS = {"sc": 15002, "spark": 7077, "https": 443, "http": 80}
+_SHORT = 3
+_PARAMETERS = re.compile("[;?#]")
 
 
 def addresses(url: str) -> list[tuple[str, int]]:
     """Return the hosts and ports in the URL of a master or of Spark Connect; none for other kinds, like `local[2]`."""
+    url = shown(url)
     scheme, found, rest = url.removeprefix("k8s://").partition("://")
     if not found:
         scheme, rest = "https", scheme
@@ -34,7 +38,25 @@ def _address(url: str, port: int) -> tuple[str, int] | None:
 
 def shown(url: str) -> str:
     """Return the URL without its parameters: that of Spark Connect may hold a token."""
-    return url.partition(";")[0].rstrip("/")
+    return _PARAMETERS.split(url, maxsplit=1)[0].rstrip("/")
+
+
+def without_parameters(text: str, url: str) -> str:
+    """Return a text, such as that of an error, with … in place of the URL's parameters and of their values."""
+    _, *parameters = _PARAMETERS.split(url, maxsplit=1)
+    hidden = set(parameters)
+    for parameter in re.split("[;&]", "".join(parameters)):
+        name, equals, value = parameter.partition("=")
+        hidden.add(value if equals else name)
+    hidden |= {unquote(each) for each in hidden}
+    # Errors quote values, and the host of a URL is in lower case.
+    hidden |= {repr(each)[1:-1] for each in hidden}
+    # A short value, such as a user's name, may also be part of an ordinary word.
+    patterns = [
+        re.escape(each) if len(each) > _SHORT else rf"(?<!\w){re.escape(each)}(?!\w)"
+        for each in sorted(filter(None, hidden), key=len, reverse=True)
+    ]
+    return re.sub("|".join(patterns), "…", text, flags=re.IGNORECASE) if patterns else text
 
 
 def reaching_finding(url: str, option: str) -> Finding | None:
