@@ -38,8 +38,8 @@ def doctor(
     """Check what a job needs before you run it: one line for each check, with what was found and what to do.
 
     It checks Python, Java and packages here and on the executors, their clocks, Spark's settings, and whether a ledger
-    can be written and is shared. It leaves no files. The exit code is 1 if a check failed. A warning costs speed or
-    safety, but stops no job.
+    can be written and is shared. It leaves no files, unless a check hangs beyond the time limit. The exit code is 1 if
+    a check failed. A warning costs speed or safety, but stops no job.
     """
     if master is not None and remote is not None:
         raise click.UsageError("Give either --master or --remote.")
