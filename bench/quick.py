@@ -7,7 +7,7 @@ beside its floor and Spark's own. A fixed loop before and after each round says 
 Prints medians with their range over the rounds, and ratios within the same round, also with their range. CPU seconds
 are those of the brokers' processes, not of the clients. Writes build/bench-quick.json.
 
-BENCH_ROUNDS (3), BENCH_SECONDS for each rate (2), BENCH_COUNT of single messages (60), BENCH_RATE (2000), BENCH_IDS
+BENCH_ROUNDS (3), BENCH_SECONDS for each rate (1.5), BENCH_COUNT of single messages (50), BENCH_RATE (2000), BENCH_IDS
 that Artemis remembers (1000000) and BENCH_ROWS of the operator (500000) change what is measured. BENCH_CONTENDERS is a
 list: oncebus,Artemis,NATS,operator. BENCH_WORK is the folder for data.
 """

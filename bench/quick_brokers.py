@@ -17,8 +17,8 @@ from bench import nats
 from bench.latency import percentiles, times_of
 from bench.served import Served, since
 
-SECONDS = float(os.environ.get("BENCH_SECONDS", "2"))
-COUNT = int(os.environ.get("BENCH_COUNT", "60"))
+SECONDS = float(os.environ.get("BENCH_SECONDS", "1.5"))
+COUNT = int(os.environ.get("BENCH_COUNT", "50"))
 RATE = int(os.environ.get("BENCH_RATE", "2000"))
 PAUSE = 0.03
 RATE_SECONDS = 1.5 * SECONDS
