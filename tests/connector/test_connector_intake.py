@@ -360,3 +360,20 @@ def test_locks_are_renewed(tmp_path: Path) -> None:
         bus.until(lambda: (delivery.message.locked_until_utc or first) > first, "the lock is renewed")
         assert receivers.complete([delivery.identity]).result() == [delivery.identity]
         receivers.close()
+
+
+def test_a_broker_that_stays_away(tmp_path: Path) -> None:
+    """Receiving finds nothing for `retry_timeout`, and then fails with one clear line."""
+    with running_bus(tmp_path / "bus") as bus:
+        queue = bus.queue()
+        given = {"connection_string": bus.string(), "queue": queue, "spool": str(tmp_path / "spool")}
+        receivers = Receivers(stream_options({**given, "wait": "100 milliseconds", "retry_timeout": "1 second"}))
+        assert receivers.receive(10, 1 << 20) == ([], True)
+    first = receivers.receive(10, 1 << 20)
+    with pytest.raises(ServiceBusFailure) as raised:
+        bus.until(lambda: receivers.receive(10, 1 << 20) != ([], False), "it gives up")
+    receivers.close()
+    assert first == ([], False)
+    assert str(raised.value).startswith(f"Receiving from queue '{queue}' at localhost:{bus.port} failed: ")
+    assert "Connection refused" in str(raised.value)
+    assert "\n" not in str(raised.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 
 from azure.core.exceptions import AzureError, ServiceRequestError, ServiceResponseError
 from azure.servicebus.exceptions import (
@@ -35,6 +37,8 @@ _PASSING = (
 _REFUSALS = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 # The client appends this to every description, and it tells the reader nothing.
 _NOISE = " Error condition: "
+# asyncio gives the address in place of the reason.
+_NOT_CONNECTED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
 _NOT_ALLOWED = "amqp:not-allowed"
 _SHUTDOWN = ("amqp:connection:forced", "amqp:internal-error", "com.microsoft:timeout", "amqp:link:detach-forced")
 
@@ -62,6 +66,7 @@ def failure(error: BaseException, doing: str) -> ServiceBusFailure:
     """Return the error for the user: `doing` says what failed and where, for example "Receiving from queue 'a'"."""
     inner = getattr(error, "inner_exception", None)
     text = str(inner if isinstance(error, _REFUSALS) and inner is not None else error)
+    text = _NOT_CONNECTED.sub(lambda found: f"[Errno {found[1]}] {os.strerror(int(found[1]))}", text)
     reason = " ".join(text.partition(_NOISE)[0].split()) or type(error).__name__
     _, _, description = reason.partition("Description: ")
     hint = " Check the connection string or credential, and its rights." if _status(error) in (401, 403) else ""
