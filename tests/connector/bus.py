@@ -6,8 +6,9 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.durations import SECOND
-from serve.clients import Client, Running
+from serve.clients import Client, Running, kill_everything
 from serve.programs import is_alive, until
 from serve.services import service
 
@@ -31,12 +32,15 @@ QUICK: dict[str, object] = {"LockDuration": "PT5S", "MaxDeliveryCount": 2000}
 class Bus:
     """The broker as the connector sees it. Each test creates its own entities."""
 
-    def __init__(self, running: Running, folder: Path, url: str) -> None:
-        self.running, self.url = running, url
-        found = re.search(r"^Endpoint=\S+", running.out.read_text(), re.MULTILINE)
-        assert found is not None, running.out.read_text()
+    def __init__(self, folder: Path, start: Callable[[], Running]) -> None:
+        """Start the broker. `start` runs one that is ready, always at the same port and over the data in `folder`."""
+        self._start = start
+        self.running = start()
+        self.url = self.running.ready()
+        found = re.search(r"^Endpoint=\S+", self.running.out.read_text(), re.MULTILINE)
+        assert found is not None, self.running.out.read_text()
         self.string = found[0]
-        self.http = Client(url, folder / "data")
+        self.http = Client(self.url, folder / "data")
         self._keys = KeyFile(folder / "data" / "keys.json")
 
     def queue(self, name: str, **properties: object) -> str:
@@ -86,6 +90,18 @@ class Bus:
                 pid = self.running.child(name)
                 os.kill(pid, signal.SIGKILL)
                 until(lambda pid=pid: not is_alive(pid), f"{name} is killed")  # type: ignore[misc]
+
+    @contextmanager
+    def away(self, *, killed: bool = False) -> Iterator[None]:
+        """Stop or kill the whole broker for the block: nothing listens at its port. Then start it again."""
+        try:
+            if killed:
+                kill_everything(self.running)
+            else:
+                assert self.running.stop() == 0
+            yield
+        finally:
+            self.running = self._start()
 
 
 def text(message: ServiceBusReceivedMessage) -> str:
@@ -141,5 +157,21 @@ def drained(frame: DataFrame, folder: Path) -> list[str]:
 @contextmanager
 def running_bus(folder: Path) -> Iterator[Bus]:
     """Run the broker for the block, with AMQP and HTTP at one port."""
-    with service(folder, "service", options=["--port", "0"]) as running:
-        yield Bus(running, folder, running.ready())
+    with _reserved_port() as port, ExitStack() as stack:
+
+        def start() -> Running:
+            running = stack.enter_context(service(folder, "service", options=["--port", str(port)]))
+            running.ready()
+            return running
+
+        yield Bus(folder, start)
+
+
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Reserve a port for the block, so that no other program gets it while the broker is away."""
+    with socket.socket() as holder:
+        # It does not listen, so connections are refused, and another socket with this option may listen there.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Driver, Python workers and broker are killed at any moment: every message arrives once at the end of the path."""
+"""Driver, Python workers and broker are killed at any moment: every message arrives once, in table and queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cluster import QUICK_JVM
 from serve.clients import everything_below
 from serve.programs import TESTS, until
 
-from .bus import DETECTS, QUICK, Bus, text
+from .bus import DETECTS, QUICK, Bus, rows_of, text
 
 LIMIT = 240.0
 AT_ONCE = 25
@@ -104,10 +104,7 @@ class Journey:
         return False
 
     def arrived(self) -> None:
-        """Wait until all messages have arrived, and check that each did so once.
-
-        A message that was in the table twice would arrive twice: its rows are in different batches or positions.
-        """
+        """Wait until all messages have arrived, and check that each did so once, in the table and in the queue."""
         found: Counter[str] = Counter()
         deadline = time.monotonic() + LIMIT
         with self.bus.client() as client, client.get_queue_receiver(self.target) as receiver:
@@ -120,7 +117,15 @@ class Journey:
             found.update(map(text, receiver.receive_messages(100, max_wait_time=2)))
         self.bus.emptied(self.source, within=LIMIT)
         self.end()
-        assert found == Counter(str(number) for number in range(self.sent)), self.report()
+        expected = Counter(str(number) for number in range(self.sent))
+        assert found == expected, self.report()
+        # The source gives each message to one batch, so that detection has nothing to find.
+        assert Counter(self.rows()) == Counter((body, False) for body in expected), self.report()
+
+    def rows(self) -> list[tuple[str, bool]]:
+        """Return the body and the verdict of each row in the table."""
+        found = rows_of(self.folder / "table", "body", "is_duplicate")
+        return [(row["body"].decode(), row["is_duplicate"]) for row in found]
 
     def report(self) -> str:
         errors = (self.folder / "driver.err").read_text()[-3000:]
@@ -134,6 +139,7 @@ def _command(pid: int) -> str:
 
 
 def killed(bus: Bus, folder: Path, kills: list[str], seed: int) -> None:
+    began = time.monotonic()
     journey = Journey(bus, folder, seed)
     try:
         for what in kills:
@@ -142,7 +148,8 @@ def killed(bus: Bus, folder: Path, kills: list[str], seed: int) -> None:
             journey.kill(what)
         journey.send()
         journey.arrived()
-        print(f"\nseed {seed}: {dict(journey.kills)}, {journey.sent} messages, each once")
+        seconds = time.monotonic() - began
+        print(f"\nseed {seed}: {dict(journey.kills)}, {journey.sent} messages, each once, in {seconds:.0f} seconds")
     finally:
         if journey.driver.poll() is None:
             journey.end()
