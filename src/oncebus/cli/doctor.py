@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections import Counter
-from types import FrameType
 
 import click
 
 from oncebus.cli.printing import counted, print_json
+from oncebus.cli.signals import interrupt_on_sigterm
 from oncebus.doctor.findings import Finding, Status, failed, is_passed
 from oncebus.doctor.program import Request, run_checks
 from oncebus.doctor.watchdog import watched
@@ -44,7 +43,7 @@ def doctor(
     if master is not None and remote is not None:
         raise click.UsageError("Give either --master or --remote.")
     request = Request(master or "local[2]", remote, ledger, _parsed(settings), timeout)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     report = _Report(as_json=as_json)
     with watched(timeout, report.close_late):
         for finding in run_checks(request):
@@ -98,8 +97,3 @@ def _parsed(settings: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"--conf '{text}' is not a setting. Write NAME=VALUE.")
         found[name] = value
     return found
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise KeyboardInterrupt

@@ -67,7 +67,7 @@ class Spool:
         # Tasks may have another working directory.
         folder = os.path.abspath(folder)
         try:
-            # It holds the content of messages. Somebody who wants others to read it creates the folder beforehand.
+            # It holds the content of messages. To let others read it, create the folder beforehand.
             make_folder(folder, 0o700)
             lock = _locked(folder, patience)
             try:
