@@ -73,7 +73,10 @@ def test_the_rest_comes_from_the_environment() -> None:
             "gs://bucket/a?scheme=http",
             "unknown option 'scheme'. Leave it out, and use environment variables like GOO",
         ),
-        ("abfs://account@localhost:10000/box/a", "names a port. Leave it out and set AZURE_STORAGE_ENDPOINT"),
+        (
+            "abfs://account@localhost:10000/box/a",
+            "'abfs://account@localhost:10000/box/a' names a port. Leave it out and",
+        ),
         (
             "abfs://box/a",
             "names no storage account: write it like abfss://container@account.dfs.core.windows.net/folder",
@@ -91,6 +94,14 @@ def test_the_rest_comes_from_the_environment() -> None:
         ("abfs://box/a?sig=hush", "'abfs://box/a?…' names no storage account"),
         ("s3://key:hush@[bucket/a?sig=hush", "'s3://…@[bucket/a?…' is not a URI. Use a path"),
         ("s3:///a", "names no bucket: write it like s3://bucket/folder"),
+        ("s3://hush@bucket/a@b", "'s3://…@bucket/a@b' names a user. Leave it out and set AWS_ACCESS_KEY_ID and AWS_"),
+        ("gs://hush@bucket/a", "'gs://…@bucket/a' names a user."),
+        ("hdfs://hush@node/a", "'hdfs://…@node/a' cannot be used"),
+        ("s3://my bucket/a", "names 'my bucket', which is not a name of a bucket."),
+        (
+            "s3://bucket/a?endpoint_override=mi nio:9000",
+            "'s3://bucket/a?…' cannot be used: endpoint_override is 'https://mi nio:9000', which is not a URL of",
+        ),
     ],
 )
 def test_a_location_that_cannot_be_used_is_refused_with_a_suggestion(uri: str, error: str) -> None:
@@ -99,6 +110,38 @@ def test_a_location_that_cannot_be_used_is_refused_with_a_suggestion(uri: str, e
     assert error in str(raised.value)
     assert "\n" not in str(raised.value)
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["nonsense", "http://", "localhost:9000", "http://[bad", "ftp://store", "http://a b", "http://a:99999", "http://ä"],
+)
+@pytest.mark.parametrize(
+    ("uri", "variable"),
+    [("s3://b/a", "AWS_ENDPOINT_URL"), ("gs://b/a", "GOOGLE_BASE_URL"), (AZURE, "AZURE_STORAGE_ENDPOINT")],
+)
+def test_an_endpoint_that_is_no_url_is_refused(uri: str, variable: str, endpoint: str) -> None:
+    """The client panics when it gets one: that would be many lines of Rust, and no exception of Python."""
+    with pytest.raises(StorageError) as raised:
+        parse_place(uri, {variable: endpoint})
+    assert f"'{uri}' cannot be used: {variable} is '{endpoint}', which is not a URL of a store." in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://[::1]:9000", "https://s3.eu-west-1.example/a", "http://10.0.0.1:1/acc"])
+def test_an_endpoint_may_be_an_address(endpoint: str) -> None:
+    assert parse_place("s3://b/a", {"AWS_ENDPOINT_URL": endpoint}).endpoint == endpoint
+
+
+def test_a_password_in_an_endpoint_is_not_shown() -> None:
+    with pytest.raises(StorageError, match=r"AWS_ENDPOINT_URL is 'http://…@a b', which is not a URL"):
+        parse_place("s3://b/a", {"AWS_ENDPOINT_URL": "http://key:hush@a b"})
+
+
+def test_a_region_that_is_no_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu west")
+    with pytest.raises(StorageError, match="Region 'eu west' of bucket 'no-region' is not the name of a region"):
+        storage_at("s3://no-region/a").names()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ Credentials, endpoints and regions come from the same environment variables that
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +39,10 @@ _SECRETS = {
     _GCS: "GOOGLE_APPLICATION_CREDENTIALS",
     _AZURE: "AZURE_STORAGE_ACCOUNT_KEY",
 }
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+"""A bucket or a region of S3, which become part of a URL. The client panics if the URL is not valid."""
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,10 @@ class ObjectPlace:
         from oncebus.ledger.aws import keys_of_profile, region_of
 
         region = self.region or region_of(self.bucket, self.endpoint)
+        if not _NAME.fullmatch(region):
+            raise StorageError(
+                f"Region '{region}' of bucket '{self.bucket}' is not the name of a region. Set AWS_REGION."
+            )
         placed = {"endpoint": self.endpoint} if self.endpoint else {}
         return stores.S3Store(
             self.bucket,
@@ -123,7 +132,9 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
         raise StorageError(f"Ledger location '{shown(uri)}' holds a secret. Leave it out and set {_SECRETS[store]}.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path).strip("/")
-    endpoint = next((environment[name] for name in _ENDPOINTS[store] if environment.get(name)), None)
+    source, endpoint = next(
+        ((name, environment[name]) for name in _ENDPOINTS[store] if environment.get(name)), ("", None)
+    )
     if store == _AZURE:
         place = _azure(uri, parts, path, endpoint, environment)
     elif parts.username is not None:
@@ -133,7 +144,7 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
     else:
         override, scheme = options.pop("endpoint_override", ""), options.pop("scheme", "") or "https"
         if override:
-            endpoint = override if "://" in override else f"{scheme}://{override}"
+            source, endpoint = "endpoint_override", override if "://" in override else f"{scheme}://{override}"
         place = ObjectPlace(_S3, parts.netloc, path, region=options.pop("region", "") or None, endpoint=endpoint)
     if options or parts.fragment:
         # An option without a value may be a secret itself.
@@ -146,7 +157,24 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
         raise StorageError(
             f"Ledger location '{shown(uri)}' names no bucket: write it like {parts.scheme}://bucket/folder."
         )
+    if store == _S3 and not _NAME.fullmatch(place.bucket):
+        raise StorageError(f"Ledger location '{shown(uri)}' names '{place.bucket}', which is not a name of a bucket.")
+    if place.endpoint is not None and not _is_endpoint(place.endpoint):
+        raise StorageError(
+            f"Ledger location '{shown(uri)}' cannot be used: {source} is '{shown(place.endpoint)}', which is not a URL "
+            "of a store. Write it like https://store.example:9000."
+        )
     return place
+
+
+def _is_endpoint(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return is_plain and parts.scheme in ("http", "https") and bool(_HOST.fullmatch(host)) and port != 0
 
 
 def _azure(

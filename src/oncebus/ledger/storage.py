@@ -103,10 +103,16 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
 
 
 def shown(uri: str) -> str:
-    """Return the URI for an error, which may end up in a log: without its query, its fragment and a password."""
+    """Return the URI for an error, which may end up in a log: without its query, its fragment, a user and a password.
+
+    In the URIs of Azure, the text before an @ is a container or an account, and stays.
+    """
     bare, *hidden = re.split("[?#]", uri, maxsplit=1)
-    # Up to the last @: keys of S3 and Azure may contain a slash.
-    return re.sub("//.*:.*@", "//…@", bare, count=1) + ("?…" if hidden else "")
+    # With a password up to the last @: keys of S3 and Azure may contain a slash.
+    bare, passwords = re.subn("//.*:.*@", "//…@", bare, count=1)
+    if not passwords and not bare.startswith(("abfs:", "abfss:", "az:")):
+        bare = re.sub("//[^/]*@", "//…@", bare, count=1)
+    return bare + ("?…" if hidden else "")
 
 
 def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
