@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +23,7 @@ from ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
 from ledger.test_forgetting import accepted, rows_of
 from ledger.test_generations import ELSEWHERE, HERE, dead_owner
 from ledger.test_ledger_properties import Died, DyingStorage, eager, memory_folder, run_batch, started
+from oncebus.cli import main
 from oncebus.ledger import (
     CorruptRun,
     Ledger,
@@ -185,7 +188,7 @@ def test_ids_whose_window_is_over_leave_a_run_of_which_most_stays(ledger: Ledger
     for number in range(1, 10):
         run_batch(ledger, writer, number, Batch((Message("x", START + number * SECOND, number, 1),), 2**60, 1), 0)
     [first, *_] = runs(ledger)
-    assert "-10-" in first
+    assert "-10." in first
     assert ledger.overview().expired == 1 + 8
     ledger.compact(ended)
     [first, *_] = runs(ledger)
@@ -239,12 +242,54 @@ def test_two_compactions_do_not_meet(ledger: Ledger) -> None:
     other = open_mark(COMPACTION, "bb", EVERY_BATCH)
     ledger.mark(other, owner_text(HERE))
     with pytest.raises(LedgerInUse, match="Another process compacts ledger") as raised:
-        ledger.compact()
+        ledger.compact(take_over=True)
+    assert f"': process {os.getpid()} on this machine, which left '{other}' 0.0 hours ago." in str(raised.value)
+    assert str(raised.value).endswith("Compact the ledger when it has ended.")
     assert "\n" not in str(raised.value)
     ledger.mark(other, owner_text(DEAD))
     accepted(ledger, ["b"])
     ledger.compact()
     assert not [name for name in files(ledger) if name.startswith("aside-")]
+
+
+def test_a_compaction_of_another_machine_can_be_taken_over(ledger: Ledger) -> None:
+    accepted(ledger, ["a"])
+    other = open_mark(COMPACTION, "bb", EVERY_BATCH)
+    ledger.mark(other, owner_text(ELSEWHERE))
+    with pytest.raises(LedgerInUse, match="Another process compacts ledger") as raised:
+        ledger.compact()
+    assert f"': process 1 on machine '{platform.node()}', which left '{other}' 0.0 hours ago. " in str(raised.value)
+    assert str(raised.value).endswith(" --take-over, or compact(take_over=True).")
+    assert files(ledger).count(other) == 1
+    ledger.mark(other, b"torn")
+    with pytest.raises(LedgerInUse, match=r"an unknown process, which left 'aside-999999999-bb.* If it was killed"):
+        ledger.compact()
+    result = CliRunner().invoke(main, ["ledger", "compact", ledger.location, "--take-over"])
+    assert (result.exit_code, result.output[:7]) == (0, "Before:")
+    assert not [name for name in files(ledger) if name.startswith("aside-")]
+
+
+def test_a_compaction_that_is_alive_when_it_is_taken_over_stops(ledger: Ledger) -> None:
+    for number in range(4):
+        accepted(ledger, [f"k{number}"], START + number)
+    before = runs(ledger)
+
+    def choose(sizes: Sequence[int]) -> list[range]:
+        [mark] = [mark for mark in ledger.listing().asides if mark.is_compaction]
+        ledger.mark(mark.name, owner_text(ELSEWHERE))
+        with mock.patch.object(
+            compaction, "choose_compaction", lambda sizes: [range(at, at + 1) for at in range(len(sizes))]
+        ):
+            Ledger.open(ledger.location).compact(take_over=True)
+        return choose_compaction(sizes)
+
+    with (
+        mock.patch.object(compaction, "choose_compaction", choose),
+        pytest.raises(LedgerInUse, match="Another process has taken over the compaction of ledger"),
+    ):
+        ledger.compact()
+    assert runs(ledger) == before
+    assert accepted(ledger, [f"k{number}" for number in range(5)], START + 5) == ["k4"]
 
 
 def test_a_batch_that_died_leaves_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

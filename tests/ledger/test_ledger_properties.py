@@ -18,7 +18,8 @@ from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, s
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging, tidying
 from oncebus.ledger.local_storage import LocalStorage
-from oncebus.ledger.names import parse_run_names
+from oncebus.ledger.names import RunName, parse_run_names
+from oncebus.ledger.run_header import HEADER_BYTES, RunHeader
 from oncebus.ledger.storage import Piece, Stamp
 from reference import Message, Reference, Verdict
 
@@ -116,8 +117,15 @@ def test_a_long_life_is_judged_as_the_reference_does(seed: int) -> None:
             for _ in range(2):
                 writer = started(ledger, number // 20)
                 assert run_batch(ledger, writer, number, batch, 0) == expected
-                rewritten |= {run for run in parse_run_names(os.listdir(ledger.location)) if run.written is not None}
+                rewritten |= {run for run in parse_run_names(os.listdir(ledger.location)) if is_rewritten(ledger, run)}
     assert {run.is_merged for run in rewritten} == {False, True}
+
+
+def is_rewritten(ledger: Ledger, run: RunName) -> bool:
+    if run.is_merged:
+        return run.origin is not None
+    with open(f"{ledger.location}/{run}", "rb") as file:
+        return RunHeader.checksum_in(file.read(HEADER_BYTES)) != run.origin
 
 
 class Died(Exception):

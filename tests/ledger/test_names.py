@@ -16,9 +16,9 @@ def some_runs(chance: random.Random) -> list[RunName]:
         first, last = Position(generations[0], begin), Position(generations[1], begin + length)
         parts = chance.choice([1, 2, LANES])
         size = chance.randrange(4)
-        written = chance.choice([None, None, size + 1, 4])
+        origin = chance.choice([None, None, size + 1, 4])
         found.append(
-            RunName(first, last, chance.randrange(min(parts, 3)), parts, size, 7, chance.choice(TOKENS), None, written)
+            RunName(first, last, chance.randrange(min(parts, 3)), parts, size, 7, chance.choice(TOKENS), None, origin)
         )
     return parse_run_names({str(run) for run in found})
 

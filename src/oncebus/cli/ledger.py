@@ -120,17 +120,20 @@ def verify(path: str, as_json: bool) -> None:
     epilog="Example: oncebus ledger compact /data/ledger",
 )
 @click.argument("path")
+@click.option(
+    "--take-over", is_flag=True, help="Treat compactions, and batches beside the query, of other machines as ended."
+)
 @json_option
-def compact(path: str, as_json: bool) -> None:
+def compact(path: str, take_over: bool, as_json: bool) -> None:
     """Merge the runs of the ledger at PATH, and delete ids whose window is over and files that are left over.
 
     A writer does this bit by bit. No verdict changes. Stop the query first: the command is refused while a writer of
     this machine is alive, or one of another machine has written in the last minute. If the command is interrupted, run
-    it again.
+    it again, on another machine with --take-over.
     """
     interrupt_on_sigterm()
     opened = Ledger.open(path)
-    done = opened.compact()
+    done = opened.compact(take_over=take_over)
     if as_json:
         print_line({"ledger": opened.location, "before": summary_json(done.before), "after": summary_json(done.after)})
     else:

@@ -7,9 +7,10 @@ the ledger after the mark, waits until the aside has joined or given up, and see
 from __future__ import annotations
 
 import json
+import platform
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncebus.ledger.generations import Owner, void_generation
 from oncebus.ledger.listing import Listing
@@ -40,9 +41,27 @@ def wait_for_asides(ledger: Ledger, batch: int) -> Listing:
     return listing
 
 
+class MarkOwner(NamedTuple):
+    """The process that left a mark, and the name of its machine, for people."""
+
+    owner: Owner
+    host: str
+
+    @classmethod
+    def parse(cls, text: bytes) -> MarkOwner:
+        """Parse the content of a mark. Raises `ValueError` or `TypeError` if it is not that of a mark."""
+        fields: dict[str, Any] = json.loads(text)
+        host = fields.pop("host", "") if isinstance(fields, dict) else ""
+        return cls(Owner(**fields), str(host))
+
+    def __str__(self) -> str:
+        place = "this machine" if self.owner.is_alive() is not None else f"machine '{self.host or 'unknown'}'"
+        return f"process {self.owner.pid} on {place}"
+
+
 def owner_text(owner: Owner) -> bytes:
     """Return the content of the mark of an open aside."""
-    return json.dumps(asdict(owner)).encode()
+    return json.dumps({**asdict(owner), "host": platform.node()}).encode()
 
 
 def is_given_up(text: bytes, stamp: Stamp) -> bool:
@@ -51,7 +70,7 @@ def is_given_up(text: bytes, stamp: Stamp) -> bool:
     If the mark cannot be read, its age decides.
     """
     try:
-        alive = Owner(**json.loads(text)).is_alive()
+        alive = MarkOwner.parse(text).owner.is_alive()
     except (ValueError, TypeError):
         alive = None
     if alive is None:

@@ -31,7 +31,7 @@ from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import LANES, NotPartitioned, Position, RunName, horizon_of
 from oncebus.ledger.overview import LedgerOverview, overview_of
-from oncebus.ledger.run import Entries, RecallFrom, encode_run
+from oncebus.ledger.run import Entries, RecallFrom, checksum_of, encode_run
 from oncebus.ledger.sightings import Memory, Sighting, sightings_in
 from oncebus.ledger.storage import abandoned, storage_at
 from oncebus.ledger.summary import LedgerSummary
@@ -122,9 +122,11 @@ class Ledger(LedgerTidying):
         """Check all files. `oncebus.spark.Ledger.verify` describes the result."""
         return verify(self._storage)
 
-    def compact(self, is_running: Callable[[str], bool] = lambda _: True) -> LedgerCompaction:
+    def compact(
+        self, is_running: Callable[[str], bool] = lambda _: True, *, take_over: bool = False
+    ) -> LedgerCompaction:
         """Merge runs, and delete what nobody needs: see `oncebus.ledger.compaction`."""
-        return compact(self, is_running)
+        return compact(self, is_running, takes_over=take_over)
 
     def key_columns(self) -> list[KeyColumn]:
         """Return the key columns. Raises `LedgerMismatch` if there is no ledger of `detect_duplicates` here."""
@@ -279,8 +281,10 @@ class Ledger(LedgerTidying):
             raise self._too_fast(f"batch {batch} of generation {generation.number}")
         entries = Entries.to_remember(rows, verdicts)
         horizon = min(int(rows.time.max()), clock)
-        name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut)
-        file_name, pieces = name.file_name(), encode_run(entries, horizon)
+        pieces = encode_run(entries, horizon)
+        origin = checksum_of(pieces)
+        name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut, origin)
+        file_name = name.file_name()
         return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
 
     def has_met(self, token: str, first: int, last: int) -> bool:

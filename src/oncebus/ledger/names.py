@@ -4,13 +4,19 @@
     generation-000002.json                             see `oncebus.ledger.generations`
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
     aside-000003-…                                     see `oncebus.ledger.aside_marks`
-    run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
-                                                       50000 entries, horizon 1731700000000000
-    run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark cut at the second time
-    run-1.3-2.9-0.4-…                                  the same part of everything from batch 3 of generation 1 to
-                                                       batch 9 of generation 2, merged
-    run-2.17-2.17-0.4-100.50000-…                      a run that had 50000 entries when it was first written, rewritten
-                                                       with the 100 that are not forgotten
+    run-2.17-2.17-0.4-50000.71-1731700000000000-TOKEN.run
+                                                       the keys accepted by generation 2 in batch 17, part 0 of 4:
+                                                       50000 entries with the checksum 71, horizon 1731700000000000
+    run-2.17-2.17-0.4-50000.71-1731…-1731…-TOKEN.run   the same, of a batch that Spark cut at the second time
+    run-2.17-2.17-0.4-100.71-…                         the same run, rewritten with the 100 entries that are
+                                                       not forgotten
+    run-1.3-2.9-0.4-80000-…                            the same part of everything from batch 3 of generation 1 to
+                                                       batch 9 of generation 2, merged: 80000 entries
+    run-1.3-2.9-0.4-100.80000-…                        the same run, rewritten with 100 of the 80000 entries
+
+A batch outside a query may be evaluated twice while its source changes. It then has several runs of one part, and all
+of them count. The checksum tells them apart: without it, one could replace the other. In runs of earlier versions the
+number of entries stands in its place, as in merged runs.
 
 A part may also be a partition of input that was partitioned by the key already. Its number of parts is then `LANES`, a
 prime that no other number of parts reaches, and it may hold any key.
@@ -58,7 +64,8 @@ class RunName:
 
     `cut` is the time at which Spark cut the batch, in microseconds; None if there is no such time. The checkpoint
     records it, so a repeated batch has the same one; rows with the same batch number and another `cut` belong to
-    another batch. `written` is the size of the run before it was rewritten, None if it never was.
+    another batch. `origin` is the checksum of the entries of a batch, which stays when the run is rewritten. In merged
+    runs, and those of earlier versions, it is the size before the run was rewritten, and None if it never was.
     """
 
     first: Position
@@ -69,11 +76,11 @@ class RunName:
     horizon: int
     token: str
     cut: int | None = None
-    written: int | None = None
+    origin: int | None = None
 
     def __str__(self) -> str:
         first, last = self.first, self.last
-        size = str(self.size) if self.written is None else f"{self.size}.{self.written}"
+        size = str(self.size) if self.origin is None else f"{self.size}.{self.origin}"
         cut = "" if self.cut is None else f"-{self.cut}"
         return (
             f"run-{first.generation}.{first.batch}-{last.generation}.{last.batch}-{self.part}.{self.parts}"
@@ -102,7 +109,7 @@ class RunName:
 
     def rewritten(self, size: int) -> RunName:
         """Return the name of this run after a rewrite that leaves `size` entries."""
-        return replace(self, size=size, written=self._first_size)
+        return replace(self, size=size, origin=self._origin)
 
     def covers(self, other: RunName) -> bool:
         """Return whether this run has all entries of the other run that are not forgotten."""
@@ -119,11 +126,11 @@ class RunName:
     @property
     def _first(self) -> tuple[int, int, int | None, str]:
         """What tells runs of one position apart, whether rewritten or not."""
-        return self._first_size, self.horizon, self.cut, self.token
+        return self._origin, self.horizon, self.cut, self.token
 
     @property
-    def _first_size(self) -> int:
-        return self.size if self.written is None else self.written
+    def _origin(self) -> int:
+        return self.size if self.origin is None else self.origin
 
     def may_hold_keys_of(self, part: int, parts: int) -> bool:
         """Return whether the run may hold keys of this part. The number of parts may differ between batches.
@@ -148,7 +155,7 @@ def _parse(name: str) -> RunName | None:
     match = _RUN.fullmatch(name)
     if match is None:
         return None
-    *numbers, written, horizon, cut, token = match.groups()
+    *numbers, origin, horizon, cut, token = match.groups()
     g1, b1, g2, b2, part, parts, size = map(int, numbers)
     return RunName(
         Position(g1, b1),
@@ -159,7 +166,7 @@ def _parse(name: str) -> RunName | None:
         int(horizon),
         token,
         cut=int(cut) if cut else None,
-        written=int(written) if written else None,
+        origin=int(origin) if origin else None,
     )
 
 

@@ -43,7 +43,7 @@ from oncebus.detection.values import Index, Keys, Numbers, expand
 from oncebus.ledger.filter import build_filter, filter_masks, filter_words, passes_filter
 from oncebus.ledger.run_header import ADVICE, HEADER_BYTES, CorruptRun, RunHeader, span_type
 
-__all__ = ["CorruptRun", "Entries", "RecallFrom", "Run", "encode_run"]
+__all__ = ["CorruptRun", "Entries", "RecallFrom", "Run", "checksum_of", "encode_run"]
 
 BLOCK = 1_000_000
 """The number of entries to look at together where a whole run is read."""
@@ -96,7 +96,8 @@ class Entries:
                 tombstones.keep,
             )
             columns = [np.concatenate(pair) for pair in zip(columns, cancelling, strict=True)]
-            order = np.lexsort((columns[2], columns[1], columns[0]))
+            # By all columns: a batch that is repeated may recall its memories in another order, after a merge.
+            order = np.lexsort(columns[::-1])
             columns = [column[order] for column in columns]
         return cls.of(*columns)
 
@@ -166,6 +167,11 @@ def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
         mostly_forgotten_from,
     )
     return [header.to_bytes(), *body]
+
+
+def checksum_of(pieces: Sequence[bytes | memoryview]) -> int:
+    """Return the checksum of the entries in the content of a run's file."""
+    return RunHeader.checksum_in(pieces[0])
 
 
 class Run:

@@ -66,6 +66,11 @@ class RunHeader:
             raise CorruptRun(f"Ledger run '{name}' holds {file_bytes} bytes instead of {header.file_bytes}.{ADVICE}")
         return header
 
+    @staticmethod
+    def checksum_in(header: bytes | memoryview) -> int:
+        """Return the checksum that is stored in a header."""
+        return int(_BEGIN.unpack_from(header)[-1])
+
     @property
     def span_type(self) -> str:
         """Return the type of the index of an entry's span."""

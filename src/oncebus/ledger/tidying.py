@@ -7,13 +7,14 @@ ones are deleted, so a reader or a crash in between finds one or the other, or b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 
 import numpy as np
 
 from oncebus.detection import NO_HORIZON, is_forgotten
 from oncebus.ledger.aside_marks import AsideMark
 from oncebus.ledger.generations import REPEATABLE_BATCHES, Generation, LedgerInUse, lineage
-from oncebus.ledger.joining import is_given_up
+from oncebus.ledger.joining import MarkOwner, is_given_up
 from oncebus.ledger.ledger_files import LedgerFiles
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
@@ -52,11 +53,14 @@ class LedgerTidying(LedgerFiles):
             settled, horizon = [run for run in settled if run.first >= since], NO_HORIZON
         try:
             expired = {run for run in settled if run != keeper and self.is_expired(run, horizon)}
-            self._storage.delete([*map(str, garbage | expired), *listing.superseded()])
-            mergeable = [run for run in settled if run.parts == parts and run not in expired]
-            chosen = choose_merge([run.size for run in mergeable])
+            # In this order. A merged run may be expired although an entry of the runs that it covers is not: a
+            # tombstone has cancelled it. Without the merged run, that entry would count again.
+            self._storage.delete([*map(str, garbage), *listing.superseded()])
+            self._storage.delete(map(str, expired))
+            mergeable = _by_position(run for run in settled if run.parts == parts and run not in expired)
+            chosen = choose_merge([sum(run.size for run in runs) for runs in mergeable])
             if chosen is not None:
-                self.merge([mergeable[at] for at in chosen], generation.token, horizon)
+                self.merge([run for at in chosen for run in mergeable[at]], generation.token, horizon)
                 return
             rest = [run for run in settled if run.size and run not in expired]
             sparse = choose_rewrite([(run.size, self._run(run).mostly_forgotten_from) for run in rest], horizon)
@@ -113,6 +117,13 @@ class LedgerTidying(LedgerFiles):
         except FileNotFoundError:
             return True
 
+    def owner_of(self, mark: AsideMark) -> MarkOwner | None:
+        """Return the process that left a mark; None if the mark is gone or cannot be read."""
+        try:
+            return MarkOwner.parse(bytes(self._storage.read(mark.name)))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
     def _spared(self, listing: Listing) -> int | None:
         """Return the batch below which an open aside needs the runs as they are; None if no aside is open."""
         spared = []
@@ -164,6 +175,15 @@ def keeper_of(settled: Sequence[RunName]) -> RunName | None:
     Every part must pick the same run.
     """
     return max(settled, key=lambda run: (run.horizon, run.last, run.part, str(run)), default=None)
+
+
+def _by_position(runs: Iterable[RunName]) -> list[list[RunName]]:
+    """Return the runs in lists of those with the same position, in the same order.
+
+    A batch that was evaluated twice may have several runs. A merge must take all of them or none, because it covers
+    everything at their position.
+    """
+    return [list(same) for _, same in groupby(runs, key=lambda run: (run.first, run.last))]
 
 
 def _is_tidied_by(run: RunName, part: int, parts: int) -> bool:

@@ -6,14 +6,14 @@ here can notice.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from oncebus.ledger.compaction import leftovers, unclaimed_runs
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_a_ledger
-from oncebus.ledger.generations import Generation, Owner
+from oncebus.ledger.generations import Generation
+from oncebus.ledger.joining import MarkOwner
 from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
 from oncebus.ledger.names import RunName, parse_run_names
 from oncebus.ledger.run_check import problems_of
@@ -132,7 +132,7 @@ def _notes(listing: Listing) -> Iterator[Finding]:
 def _problems_of_marks(storage: Storage, listing: Listing) -> Iterator[Finding]:
     for mark in listing.open_asides():
         try:
-            Owner(**json.loads(bytes(storage.read_part(mark.name, 0, listing.stamps[mark.name].size))))
+            MarkOwner.parse(bytes(storage.read_part(mark.name, 0, listing.stamps[mark.name].size)))
         except FileNotFoundError:
             continue
         except (ValueError, TypeError, StorageError) as error:

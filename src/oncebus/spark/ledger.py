@@ -100,18 +100,22 @@ class Ledger:
         """
         return self._files.verify()
 
-    def compact(self) -> LedgerCompaction:
+    def compact(self, *, take_over: bool = False) -> LedgerCompaction:
         """Merge the runs of the ledger, and delete keys whose window is over and files that are left over.
 
         No verdict changes. Writers do the same bit by bit, so this is for a ledger that is rarely written. If it is
         killed, nothing is lost. As text, the result says what was gained: `print(ledger.compact())`.
+
+        Args:
+            take_over: Treat compactions, and batches beside the query, of other machines as ended. One that is alive
+                after all stops with an error, and loses nothing.
 
         Raises:
             LedgerInUse: A query or another writer may be writing to the ledger.
             LedgerMismatch: There is no ledger here, or one of its files is missing.
         """
         spark = SparkSession.getActiveSession()
-        return self._files.compact(lambda query: spark is None or is_running(spark, query))
+        return self._files.compact(lambda query: spark is None or is_running(spark, query), take_over=take_over)
 
     def contains(self, *key: Any) -> bool:
         """Return whether the ledger remembers a key: it was accepted, and its window plus lateness is not over.
