@@ -49,9 +49,14 @@ class Reference:
         self.horizon = max((time for time in (self.horizon, aside.horizon) if time is not None), default=None)
         return True
 
+    def remembered_now(self) -> list[Message]:
+        """Return what the next batch remembers."""
+        if self.horizon is None:
+            return []
+        return [m for m in self.remembered if self.horizon < m.time + m.window + self.lateness]
+
     def batch(self, messages: Sequence[Message], clock: int) -> dict[Message, Verdict]:
-        if self.horizon is not None:
-            self.remembered = [m for m in self.remembered if self.horizon < m.time + m.window + self.lateness]
+        self.remembered = self.remembered_now()
         earlier, accepted = list(self.remembered), list[Message]()
         verdicts = {}
         for message in sorted(messages, key=lambda m: (m.time, m.sequence), reverse=self.keeps_last):

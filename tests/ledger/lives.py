@@ -1,0 +1,364 @@
+"""Lives of a ledger: random sequences of everything that happens to one, compared with the reference after each step.
+
+A life has batches of a query or batches outside one, repetitions, restored checkpoints, forgets, asides, compactions
+and changes of the number of parts. Any of them may die before any change of a file. Tasks and compactions may also be
+*held*: they stop before a change or a listing, others do their work, and later they go on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+
+from histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
+from ledger.test_asides import Checkpoint
+from ledger.test_generations import HERE, dead_owner
+from oncebus.detection import judge
+from oncebus.errors import OncebusError
+from oncebus.ledger import LANES, Ledger, LedgerBatch, LedgerInUse, Writer
+from oncebus.ledger.forgetting import forget
+from oncebus.ledger.joining import owner_text
+from oncebus.ledger.local_storage import LocalStorage
+from oncebus.ledger.names import horizon_of
+from oncebus.ledger.run import RecallFrom
+from oncebus.ledger.storage import Piece, Stamp
+from reference import Forget, Message, Reference, Verdict
+
+KEYS = ("a", "b", "c", "d", "e")
+WINDOWS = (20 * SECOND, 20 * SECOND, 60 * SECOND, 600 * SECOND, EVER)
+STEPS = (0, SECOND, 5 * SECOND, 20 * SECOND, 61 * SECOND)
+MOST_OPERATIONS = 30
+"""A process that is to die or to be held does so before one of so many operations, or survives."""
+
+
+class Died(Exception):
+    """The process of a writer was killed."""
+
+
+class Process(LocalStorage):
+    """A folder as one process sees it, which dies or is held before one of its operations."""
+
+    def __init__(self, folder: str, dies_at: int | None = None, held_at: int | None = None) -> None:
+        super().__init__(folder)
+        self._dies_at, self._held_at = dies_at, held_at
+        self._operations = 0
+        self.is_dead = False
+        self._goes_on = threading.Event()
+        self._is_settled = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def names(self) -> dict[str, Stamp]:
+        self._operate()
+        return super().names()
+
+    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
+        self._operate()
+        super().publish(name, pieces)
+
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        self._operate()
+        return super().publish_new(name, pieces)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._operate()
+            super().delete([name])
+
+    def _operate(self) -> None:
+        if self._operations == self._dies_at:
+            self.is_dead = True
+        if self.is_dead:
+            raise Died
+        if self._operations == self._held_at:
+            self._is_settled.set()
+            self._goes_on.wait()
+            if self.is_dead:
+                raise Died
+        self._operations += 1
+
+    def start(self, work: Callable[[Ledger], object]) -> bool:
+        """Do the work until its end, or until it is held. Return whether it is held."""
+
+        def run() -> None:
+            try:
+                work(Ledger(self))
+            except (Died, OncebusError):
+                pass
+            finally:
+                self._is_settled.set()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        self._is_settled.wait()
+        is_held = self._operations == self._held_at
+        if not is_held:
+            self._thread.join()
+        return is_held
+
+    def go_on(self) -> None:
+        """Do the rest of the work."""
+        assert self._thread is not None
+        self._goes_on.set()
+        self._thread.join()
+
+    def kill(self) -> None:
+        """End the work at the operation at which it is held."""
+        self.is_dead = True
+        self.go_on()
+
+
+class Life:
+    """One life. `figures` counts what happened."""
+
+    def __init__(self, folder: str, seed: int, figures: Counter[str], *, is_query: bool, repeatable: int) -> None:
+        self._chance = random.Random(seed)
+        self._folder = f"{folder}/ledger"
+        self._ledger = Ledger.open(self._folder)
+        self._ledger.describe_or_check(["key string"])
+        self._checkpoint = Checkpoint(Path(folder, "checkpoint"))
+        self._is_query, self._repeatable, self._furthest = is_query, repeatable, 0
+        self._figures = figures
+        self._now, self._sequence, self._start, self._number = START, 0, 0, 0
+        self._reference = Reference()
+        self._before: list[Reference] = []
+        """The state before each batch that may be repeated, the newest last."""
+        self._held: list[Process] = []
+        self._open: str | None = None
+        """The token of the aside that is open."""
+
+    def live(self, steps: int) -> None:
+        actions = [self._batch] * 6 + [self._compact, self._forget]
+        if self._is_query:
+            actions += [self._go_back, self._aside, self._aside]
+        try:
+            for _ in range(steps):
+                self._chance.choice(actions)()
+                while self._held and self._chance.random() < 0.4:
+                    self._let_go(self._chance.randrange(len(self._held)))
+                self._compare()
+                self._figures["steps"] += 1
+            while self._held:
+                self._let_go(0)
+                self._compare()
+        finally:
+            while self._held:
+                self._held.pop().kill()
+
+    def _let_go(self, at: int) -> None:
+        self._held.pop(at).go_on()
+        self._figures["resumed"] += 1
+
+    def _compare(self) -> None:
+        """Check the files, and ask about each key at several times."""
+        found = self._ledger.verify()
+        assert found.problems == [], [str(problem) for problem in found.problems]
+        visible = self._ledger.listing().visible()
+        recall = RecallFrom([self._ledger._run(name) for name in visible if name.size])
+        times = [self._now - 60 * SECOND, self._now, self._now + YEAR]
+        for time in times:
+            asked = [Message(key, time, 2**40, 90 * SECOND) for key in KEYS]
+            verdicts = judge(rows_of(asked), recall, horizon_of(visible))
+            assert verdicts_of(asked, verdicts) == deepcopy(self._reference).batch(asked, time)
+            self._figures["verdicts compared"] += len(asked)
+
+    def _messages(self, *, forgets: bool) -> Batch:
+        chance = self._chance
+        self._now += chance.choice(STEPS)
+        messages = []
+        for _ in range(chance.randrange(7)):
+            self._sequence += 1
+            kind = Forget if forgets and chance.random() < 0.2 else Message
+            time = self._now - chance.choice((0, 0, *STEPS)) + chance.choice((0, 0, 0, 0, 5 * SECOND, YEAR))
+            # Without numbers, a row that was forgotten and comes again has an entry that equals the forgotten one.
+            sequence = chance.choice((0, self._sequence))
+            messages.append(kind(chance.choice(KEYS), time, sequence, chance.choice(WINDOWS)))
+        unique = {(each.key, each.time, each.sequence): each for each in messages}
+        return Batch(tuple(unique.values()), self._now, chance.choice((1, 1, 2, LANES)))
+
+    def _batch(self) -> None:
+        batch = self._messages(forgets=True)
+        if self._is_query:
+            self._batch_of_query(batch)
+        else:
+            self._batch_outside(batch)
+
+    def _batch_of_query(self, batch: Batch) -> None:
+        """Run the next batch of the query. Before it succeeds, tasks of it may die, be held, or be run again."""
+        number = self._number
+        self._before = [*self._before[1 - self._repeatable :], deepcopy(self._reference)]
+        self._furthest = max(self._furthest, number)
+        expected = self._reference.batch(batch.messages, batch.clock)
+        self._checkpoint.plan(number)
+        for _ in range(self._chance.choice((0, 0, 0, 1, 1, 2))):
+            writer = self._writer()
+            self._harm(lambda ledger, writer=writer: run_tasks(ledger, writer, number, batch))  # type: ignore[misc]
+            self._start += self._chance.random() < 0.3
+        for _ in range(self._chance.choice((1, 1, 2))):
+            assert run_tasks(Ledger.open(self._folder), self._writer(), number, batch) == expected
+        self._checkpoint.commit(number)
+        self._number += 1
+
+    def _writer(self) -> Writer:
+        main = self._ledger.listing().main
+        return Writer(f"{self._start:032x}", "query", HERE, main.number if main else None)
+
+    def _batch_outside(self, batch: Batch) -> None:
+        """Run a batch outside a query. Its source may change between two evaluations: then both count."""
+        joins = self._chance.random() < 0.8
+        evaluated = [batch]
+        if not any(isinstance(each, Forget) for each in batch.messages) and self._chance.random() < 0.3:
+            evaluated.append(Batch(self._messages(forgets=False).messages, batch.clock, batch.parts))
+
+        def run(ledger: Ledger) -> list[dict[Message, Verdict]]:
+            opened = ledger.batch()
+            opened.begin(lambda _: False, HERE)
+            found = [judge_parts(opened, each) for each in evaluated]
+            opened.commit() if joins else opened.discard()
+            return found
+
+        if self._chance.random() < 0.3:
+            before = self._ledger.newest()
+            self._harm(run, may_be_held=False)
+            if self._ledger.newest() != before:
+                # It died after it had joined.
+                self._join(evaluated)
+                return
+        found = run(Ledger.open(self._folder))
+        assert found == [deepcopy(self._reference).batch(each.messages, each.clock) for each in evaluated]
+        if joins and any(each.messages for each in evaluated):
+            self._join(evaluated)
+
+    def _join(self, evaluated: Sequence[Batch]) -> None:
+        earlier = deepcopy(self._reference)
+        self._reference.batch(evaluated[0].messages, evaluated[0].clock)
+        for more in evaluated[1:]:
+            other = deepcopy(earlier)
+            other.accepted = []
+            other.batch(more.messages, more.clock)
+            assert self._reference.join(other, len(self._reference.accepted))
+
+    def _go_back(self) -> None:
+        """Restore the checkpoint from before one of the last batches, and continue with other rows."""
+        most = min(len(self._before), self._number - (self._furthest - self._repeatable + 1))
+        if most < 1:
+            return
+        back = self._chance.randrange(1, most + 1)
+        self._reference = self._before[-back]
+        self._before = self._before[:-back]
+        self._number -= back
+        for number in range(self._number, self._number + back):
+            for kind in ("offsets", "commits"):
+                (self._checkpoint.folder / kind / str(number)).unlink()
+        self._start += 1
+        self._batch_of_query(self._messages(forgets=True))
+        self._figures["checkpoints restored"] += 1
+
+    def _forget(self) -> None:
+        keys = self._chance.sample(KEYS, self._chance.randrange(1, 3))
+        known = self._reference.remembered_now()
+        expected = len({message.key for message in known} & set(keys))
+        digests = np.array([digest(key) for key in keys], np.uint64)
+
+        def run(ledger: Ledger) -> int:
+            opened = ledger.batch(checkpoint=self._checkpoint.folder) if self._is_query else ledger.batch()
+            return forget(ledger, opened, digests[:, 0].copy(), digests[:, 1].copy())
+
+        before = self._ledger.newest()
+        if self._chance.random() < 0.4:
+            self._harm(run, may_be_held=False)
+        if self._ledger.newest() == before:
+            assert run(Ledger.open(self._folder)) == expected
+        self._reference.remembered = [each for each in self._reference.remembered if each.key not in keys]
+        if self._ledger.newest() != before:
+            self._before = []
+        self._figures["forgets"] += 1
+
+    def _aside(self) -> None:
+        """Run a batch beside the query, which runs a batch of its own meanwhile."""
+        if not self._number:
+            return
+        side = self._messages(forgets=False)
+        opened = Ledger.open(self._folder).batch(checkpoint=self._checkpoint.folder)
+        opened.begin(lambda _: True, HERE)
+        self._open = opened.generation.token
+        model, since, newest = self._reference.aside(), len(self._reference.accepted), self._ledger.newest()
+        expected = model.batch(side.messages, side.clock)
+        if self._chance.random() < 0.7:
+            self._batch_of_query(self._messages(forgets=False))
+        if self._ledger.newest() != newest:
+            # The query has started again.
+            opened.discard()
+            return
+        assert judge_parts(opened, side) == expected
+        if self._chance.random() < 0.2 or not side.messages:
+            opened.discard()
+            return
+        try:
+            opened.commit()
+        except LedgerInUse:
+            assert not deepcopy(self._reference).join(model, since)
+        else:
+            assert self._reference.join(model, since)
+            self._before = []
+        self._figures["asides"] += 1
+
+    def _compact(self) -> None:
+        if self._chance.random() < 0.6:
+            self._harm(lambda ledger: ledger.compact(lambda _: False))
+        try:
+            Ledger.open(self._folder).compact(lambda _: False)
+            self._figures["compactions"] += 1
+        except LedgerInUse:
+            assert self._held
+
+    def _harm(self, work: Callable[[Ledger], object], *, may_be_held: bool = True) -> None:
+        """Do some work in a process of its own that dies or is held before one of its operations, if it has as many."""
+        moment = self._chance.randrange(MOST_OPERATIONS)
+        if may_be_held and self._chance.random() < 0.5:
+            process = Process(self._folder, held_at=moment)
+            if process.start(work):
+                self._held.append(process)
+                self._figures["held"] += 1
+        else:
+            process = Process(self._folder, dies_at=moment)
+            process.start(work)
+            self._figures["died"] += process.is_dead
+        self._believe_dead()
+
+    def _believe_dead(self) -> None:
+        """Let everybody else believe that the processes that left marks have died, even those that are only held."""
+        for mark in self._ledger.listing().asides:
+            if not mark.is_joining and mark.token != self._open:
+                self._ledger.mark(mark.name, owner_text(DEAD))
+
+
+DEAD = dead_owner()
+
+
+def run_tasks(ledger: Ledger, writer: Writer, number: int, batch: Batch) -> dict[Message, Verdict]:
+    found: dict[Message, Verdict] = {}
+    for part, messages in enumerate(split(batch.messages, 2 if batch.parts == LANES else batch.parts)):
+        generation, listing = ledger.enter(writer, number)
+        if messages:
+            verdicts = ledger.judge(
+                rows_of(messages), generation, number, part=part, parts=batch.parts, clock=batch.clock, listing=listing
+            )
+            found |= verdicts_of(messages, verdicts)
+            ledger.tidy(generation, number, part=part, parts=batch.parts)
+    return found
+
+
+def judge_parts(opened: LedgerBatch, batch: Batch) -> dict[Message, Verdict]:
+    found: dict[Message, Verdict] = {}
+    for part, messages in enumerate(split(batch.messages, 2 if batch.parts == LANES else batch.parts)):
+        if messages:
+            place = opened.generation, opened.number
+            verdicts = opened.ledger.judge(rows_of(messages), *place, part=part, parts=batch.parts, clock=batch.clock)
+            found |= verdicts_of(messages, verdicts)
+    return found

@@ -1,0 +1,37 @@
+"""After each step of a life, every key has the verdict of the reference, and no file has a problem: see `lives`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ledger.lives import Life
+from ledger.test_ledger_properties import eager, memory_folder
+
+
+def live(seeds: range, steps: int) -> Counter[str]:
+    figures: Counter[str] = Counter()
+    for seed in seeds:
+        repeatable, fan, full = (1, 2)[seed % 2], (2, 3, 8)[seed // 5 % 3], (6, 1_000_000)[seed // 2 % 2]
+        with memory_folder() as folder, eager(repeatable, fan, full):
+            try:
+                Life(folder, seed, figures, is_query=seed % 3 > 0, repeatable=repeatable).live(steps)
+            except BaseException as error:
+                error.add_note(f"in the life with the seed {seed}")
+                raise
+        figures["lives"] += 1
+    return figures
+
+
+def test_lives() -> None:
+    figures = live(range(18), steps=20)
+    # Every kind of event has happened.
+    assert min(figures[name] for name in ("died", "held", "resumed", "forgets", "asides", "compactions")) > 3, figures
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_many_lives(first: int) -> None:
+    figures = live(range(first, first + 100), steps=40)
+    print(dict(figures))
