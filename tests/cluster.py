@@ -6,13 +6,15 @@ The processes authenticate each other and encrypt their traffic.
 from __future__ import annotations
 
 import os
+import random
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +52,22 @@ class Cluster:
         """Return the folders of the executors of the newest application."""
         applications = sorted(self.folder.glob("app-*"))
         return sorted(applications[-1].iterdir()) if applications else []
+
+    def kill_executor(self, chance: random.Random) -> bool:
+        """Kill one executor of the running application. Returns False if there is none."""
+        folders = {str(path) for path in self.executors()}
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.readlink(path / "cwd") in folders and b"ExecutorBackend" in (path / "cmdline").read_bytes():
+                    found.append(int(path.name))
+        if not found:
+            return False
+        try:
+            os.kill(chance.choice(sorted(found)), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 @contextmanager

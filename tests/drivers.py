@@ -8,6 +8,13 @@ from pyspark.sql import SparkSession
 
 from cluster import FILE_MANAGER
 
+LOSES_EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.task.maxFailures": "20",
+    "spark.stage.maxConsecutiveAttempts": "20",
+}
+"""The settings of an application that goes on while its executors are killed."""
+
 
 def quiet_session(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session without log output, for this machine."""

@@ -1,6 +1,6 @@
 """The program that the kill tests kill: messages go from a queue to a table, and from the table to another queue.
 
-`python -m connector.killed FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The queues
+`python -m connector.killed MASTER FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The queues
 are NAME-source and NAME-target.
 """
 
@@ -9,25 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from cluster import FILE_MANAGER
+from drivers import LOSES_EXECUTORS, quiet_session
 from oncebus.connector import register
 from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
 
 
-def main(folder: Path, name: str) -> None:
-    session = (
-        SparkSession.builder.master("local[2,20]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config(*FILE_MANAGER)
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
+def main(master: str, folder: Path, name: str) -> None:
+    session = quiet_session(master, LOSES_EXECUTORS)
     register(session)
     access = {"connection_string_file": str(folder / "string"), "retry_timeout": "2 minutes"}
     received = (
@@ -67,4 +56,4 @@ def main(folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,4 +1,4 @@
-"""Driver, Python workers and broker are killed at any moment: every message arrives once, in table and queue."""
+"""Driver, executors, Python workers and broker are killed at any moment: each message arrives once, in table and queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from cluster import QUICK_JVM
+from cluster import QUICK_JVM, Cluster
 from serve.clients import everything_below
 from serve.programs import TESTS, until
 
@@ -30,8 +30,8 @@ AT_ONCE = 25
 class Journey:
     """The program, and the messages on their way through it."""
 
-    def __init__(self, bus: Bus, folder: Path, seed: int) -> None:
-        self.bus, self.folder, self.chance = bus, folder, random.Random(seed)
+    def __init__(self, bus: Bus, folder: Path, seed: int, cluster: Cluster | None) -> None:
+        self.bus, self.folder, self.chance, self.cluster = bus, folder, random.Random(seed), cluster
         self.sent = 0
         self.kills: Counter[str] = Counter()
         self.name = f"killed-{seed}"
@@ -41,12 +41,13 @@ class Journey:
         self.driver = self.started()
 
     def started(self) -> subprocess.Popen[bytes]:
+        master = self.cluster.master if self.cluster else "local[2,20]"
         errors = (self.folder / "driver.err").open("ab")
         with errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "connector.killed", str(self.folder), self.name],
+                [sys.executable, "-m", "connector.killed", master, str(self.folder), self.name],
                 cwd=TESTS,
-                env=os.environ | QUICK_JVM,
+                env=os.environ | QUICK_JVM | (self.cluster.environment if self.cluster else {}),
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -84,6 +85,10 @@ class Journey:
         if what == "driver":
             self.end()
             self.driver = self.started()
+        elif what == "executor":
+            assert self.cluster is not None
+            chosen = self.cluster
+            until(lambda: chosen.kill_executor(self.chance) or self._has_ended(), "an executor to kill", limit=LIMIT)
         elif what == "worker":
             pids = [pid for pid in everything_below(self.driver.pid) if "-m\0pyspark" in _command(pid)]
             with suppress(ProcessLookupError):
@@ -138,9 +143,9 @@ def _command(pid: int) -> str:
     return ""
 
 
-def killed(bus: Bus, folder: Path, kills: list[str], seed: int) -> None:
+def killed(bus: Bus, folder: Path, kills: list[str], seed: int, cluster: Cluster | None = None) -> None:
     began = time.monotonic()
-    journey = Journey(bus, folder, seed)
+    journey = Journey(bus, folder, seed, cluster)
     try:
         for what in kills:
             journey.send()
@@ -159,9 +164,19 @@ def test_killed_three_times(bus: Bus, tmp_path: Path) -> None:
     killed(bus, tmp_path, ["driver", "broker", "driver"], seed=random.randrange(10, 10**6))
 
 
+# Fifty kills in all, ten for each seed.
+
+
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(5))
-def test_killed_fifty_times(bus: Bus, tmp_path: Path, seed: int) -> None:
-    """Each of five journeys has ten kills."""
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_on_one_machine(bus: Bus, tmp_path: Path, seed: int) -> None:
     kinds = ["driver"] * 3 + ["worker"] * 4 + ["broker"] * 3
     killed(bus, tmp_path, random.Random(seed).sample(kinds, len(kinds)), seed)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(3, 5))
+def test_killed_on_a_cluster(bus: Bus, cluster: Cluster, tmp_path: Path, seed: int) -> None:
+    """Executors that lose their driver still run for a moment, beside those of the next driver."""
+    kinds = ["driver"] * 3 + ["executor"] * 5 + ["broker"] * 2
+    killed(bus, tmp_path, random.Random(seed).sample(kinds, len(kinds)), seed, cluster)

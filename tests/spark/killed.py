@@ -9,21 +9,10 @@ from pathlib import Path
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pyspark.sql import SparkSession
-
-from cluster import FILE_MANAGER
+from drivers import quiet_session
 from spark.streams import Stream
 
 if __name__ == "__main__":
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config(*FILE_MANAGER)
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
+    session = quiet_session("local[2]")
     Stream(session, Path(sys.argv[1])).run()
     session.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -66,7 +65,7 @@ def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Pa
         while process.poll() is None:
             # Real processes have no clock that we could move, so a kill comes at an arbitrary moment.
             time.sleep(chance.uniform(3, 10))
-            killed += kill_one(cluster, chance)
+            killed += cluster.kill_executor(chance)
         _, errors = process.communicate()
         assert process.returncode == 0, errors[-6000:]
         assert killed, "no executor was killed"
@@ -74,22 +73,3 @@ def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Pa
         if process.poll() is None:
             process.kill()
             process.communicate()
-
-
-def kill_one(cluster: Cluster, chance: random.Random) -> int:
-    """Kill an executor of the running application. Return how many there were to choose from."""
-    folders = {str(path) for path in cluster.executors()}
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.readlink(path / "cwd") in folders and b"ExecutorBackend" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue
-    if not found:
-        return 0
-    try:
-        os.kill(chance.choice(sorted(found)), signal.SIGKILL)
-    except ProcessLookupError:
-        return 0
-    return 1

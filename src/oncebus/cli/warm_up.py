@@ -22,4 +22,4 @@ def warm_up(settings_file: str | None, **given: Any) -> None:
     settings = settings_of(given, settings_file)
     from oncebus.serve.warm_up import make_archive
 
-    click.echo(make_archive(settings.cache))
+    make_archive(settings.cache, click.echo)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,12 +21,14 @@ _ENDING_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 
 
-def make_archive(cache: Path | None) -> str:
-    """Create the archive if it does not exist. Return a line that says what was done. Raises `NoArchive`."""
+def make_archive(cache: Path | None, say: Callable[[str], object]) -> None:
+    """Create the archive if it does not exist, and say so, line by line. Raises `NoArchive`."""
     check_java()
     archive = ClassArchive(cache.absolute() if cache is not None else default_cache())
     if archive.exists():
-        return f"Spark's classes are saved already: {archive.path}"
+        say(f"Spark's classes are saved already: {archive.path}")
+        return
+    say("Saving Spark's classes takes up to a minute and 160 MB, once.")
     # Fails here, before a broker runs, if the archive cannot be stored.
     Recording(archive)
     with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
@@ -43,7 +46,7 @@ def make_archive(cache: Path | None) -> str:
         pipeline.end(_SAVING_SECONDS)
         if not archive.exists():
             raise NoArchive(f"Spark's classes cannot be saved: {pipeline.last_words}")
-    return f"Spark's classes are saved: {archive.path}"
+    say(f"Spark's classes are saved: {archive.path}")
 
 
 class _Part:
