@@ -1,7 +1,7 @@
 """The program that the kill tests kill: messages go from a queue to a table, and from the table to another queue.
 
-`python -m connector.killed MASTER FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The queues
-are NAME-source and NAME-target.
+`python -m connector.killed MASTER FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The
+queues are NAME-source and NAME-target.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Driver, executors, Python workers and broker are killed at any moment: each message arrives once, in table and queue."""
+"""Driver, executors, Python workers and broker are killed at any moment: each message arrives once."""
 
 from __future__ import annotations
 

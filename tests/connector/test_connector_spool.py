@@ -17,6 +17,7 @@ from oncebus.connector.errors import BadSpool
 from oncebus.connector.options import Entity
 from oncebus.connector.schema import ARROW_SCHEMA
 from oncebus.connector.spool import REMEMBERED, Identity, Spool, read_part
+from users import as_an_ordinary_user
 
 ENTITY = Entity("orders")
 
@@ -86,15 +87,12 @@ def test_a_task_that_does_not_see_the_spool(tmp_path: Path) -> None:
 
 @contextmanager
 def another_user(folder: str) -> Iterator[None]:
-    """Take the rights to a folder away for the block. They do not stop root, which becomes nobody meanwhile."""
-    user = os.geteuid()
+    """Take the rights to a folder away for the block."""
     Path(folder).chmod(0)
-    if user == 0:
-        os.seteuid(65534)
     try:
-        yield
+        with as_an_ordinary_user():
+            yield
     finally:
-        os.seteuid(user)
         Path(folder).chmod(0o700)
 
 

@@ -6,8 +6,7 @@ import errno
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from oncebus.doctor.places import writing_finding
 from oncebus.doctor.trial import Trial, close_place, leave, list_place, look_for, new_name, open_place, try_place
 from oncebus.ledger import StorageError
 from oncebus.ledger.storage import storage_at
+from users import as_an_ordinary_user
 
 
 def test_a_good_folder(tmp_path: Path) -> None:
@@ -36,27 +36,15 @@ def test_a_ledger_is_not_disturbed(tmp_path: Path) -> None:
     assert storage_at(str(tmp_path)).names() == {}
 
 
-@contextmanager
-def as_an_ordinary_user() -> Iterator[Path]:
-    """Yield a folder that the effective user of the block may read but not write. Root may write everywhere."""
+def test_a_folder_that_cannot_be_written() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o555)
-        user = os.geteuid()
-        if user == 0:
-            os.seteuid(65534)
-        try:
-            yield folder
-        finally:
-            os.seteuid(user)
-            folder.chmod(0o700)
-
-
-def test_a_folder_that_cannot_be_written() -> None:
-    with as_an_ordinary_user() as folder:
-        trial = try_place(str(folder))
-        with pytest.raises(StorageError, match="cannot be created: Permission denied"):
-            open_place(str(folder / "a" / "ledger"))
+        with as_an_ordinary_user():
+            trial = try_place(str(folder))
+            with pytest.raises(StorageError, match="cannot be created: Permission denied"):
+                open_place(str(folder / "a" / "ledger"))
+        folder.chmod(0o700)
     assert trial.step == "write"
     assert f"Ledger folder '{folder}' cannot be written: Permission denied" in trial.problem
     found = writing_finding(str(folder), {"the driver": Trial(), "'one'": trial})
