@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,8 @@ def test_wrong_options_of_a_sink(given: dict[str, str], error: str) -> None:
     ("given", "error"),
     [
         ({}, "Option 'spool' is missing"),
-        ({"spool": "s3://bucket/a"}, "must be a folder of a file system"),
+        ({"spool": "s3://bucket/a"}, "Option 'spool' 's3://bucket/a' must be the path of a folder, not an address."),
+        ({"spool": "dbfs:/a"}, "Option 'spool' 'dbfs:/a' must be the path of a folder, not an address."),
         ({"spool": "/a", "max_rows": "0"}, "Option 'max_rows' 0 must be between 1 and 1000000."),
         ({"spool": "/a", "max_rows": "ten"}, "Option 'max_rows' 'ten' must be a whole number."),
         ({"spool": "/a", "max_bytes": "2 TB"}, "Option 'max_bytes' '2 TB' must be at most"),
@@ -92,16 +94,44 @@ def test_no_repr_shows_the_connection_string() -> None:
     assert SECRET not in str(access_from(GIVEN))
 
 
+@pytest.mark.parametrize("option", ["connection_string_env", "connection_string_file", "namespace"])
+def test_a_connection_string_in_the_wrong_option(option: str) -> None:
+    with pytest.raises(BadOption) as raised:
+        sink_options({option: STRING, "queue": "orders"})
+    assert (
+        str(raised.value) == f"Option '{option}' holds a connection string itself: use the option 'connection_string'."
+    )
+
+
 def test_the_string_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUS", STRING + "\n")
     assert Access(variable="BUS").host == "localhost:5672"
     with pytest.raises(BadOption, match=r"The environment variable 'NONE' .* is not set"):
-        Access(variable="NONE").secret()
+        Access(variable="NONE").resolved()
     file = tmp_path / "string"
-    file.write_text(STRING)
-    assert Access(file=str(file)).secret() == STRING
-    with pytest.raises(BadOption, match=r"Cannot read '/nowhere' .*: No such file or directory"):
-        Access(file="/nowhere").secret()
+    file.write_text(STRING + "\n")
+    assert Access(file=str(file)).resolved() == Access(connection_string=STRING)
+
+
+def test_a_file_that_holds_no_connection_string(tmp_path: Path) -> None:
+    pipe, empty, binary, endless = (tmp_path / name for name in ("pipe", "empty", "binary", "endless"))
+    os.mkfifo(pipe)
+    empty.write_text("\n")
+    binary.write_bytes(b"\xff")
+    endless.write_text(STRING * 1000)
+    reasons = {
+        "/nowhere": "No such file or directory",
+        str(tmp_path): "it is not a file",
+        # To open it would wait for ever.
+        str(pipe): "it is not a file",
+        str(empty): "it is empty",
+        str(binary): "it is not a text file",
+        str(endless): "it is longer than a connection string",
+    }
+    for path, reason in reasons.items():
+        with pytest.raises(BadOption) as raised:
+            Access(file=path).resolved()
+        assert str(raised.value) == f"Cannot read {path!r} (option 'connection_string_file'): {reason}."
 
 
 @pytest.mark.parametrize("string", ["garbage", f"SharedAccessKey={SECRET}", f"Endpoint=;SharedAccessKey={SECRET}"])
@@ -120,3 +150,9 @@ def test_a_credential_without_its_package_or_class() -> None:
     access = Access(namespace="n.servicebus.windows.net", credential="Nothing")
     with pytest.raises(BadOption, match=r"needs the package azure-identity|is not a credential class"):
         access.client()
+
+
+def test_a_credential_that_needs_arguments() -> None:
+    """As ClientSecretCredential does. The class of this test is real too, and cannot be made at all."""
+    with pytest.raises(BadOption, match=r"'TokenCredential' cannot be used without arguments: \w"):
+        Access(namespace="n", credential="TokenCredential").token_credential("azure.core.credentials")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition
+from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition, TokenAuthFailure
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
@@ -23,7 +24,7 @@ from pyspark.sql import types as T
 from atom.admin import description, elements
 from oncebus.connector.attempts import pauses
 from oncebus.connector.detecting import Unknown, detection_window
-from oncebus.connector.errors import BadColumn, BadRow
+from oncebus.connector.errors import BadColumn, BadOption, BadRow
 from oncebus.connector.failures import may_pass
 from oncebus.connector.rows import SINK_COLUMNS, check_columns, message_from
 from oncebus.connector.sending import MOST_MESSAGES, Placed, packed, runs
@@ -119,6 +120,12 @@ def test_wrong_rows(row: dict[str, Any], error: str) -> None:
     assert error in str(raised.value)
 
 
+def test_an_empty_id() -> None:
+    """A broker would take all such rows for duplicates of each other, or for messages without an id."""
+    with pytest.raises(BadRow, match=f"^Column 'message_id' is empty in {PLACE}. Give null for an id that is derived"):
+        message_from({"body": b""}, "", PLACE)
+
+
 class Box:
     """A batch with room for ten bytes of bodies."""
 
@@ -151,6 +158,15 @@ def test_messages_are_packed_by_size_in_order() -> None:
 def test_messages_are_packed_by_number() -> None:
     given = [Placed(ServiceBusMessage(b""), str(number)) for number in range(2 * MOST_MESSAGES + 1)]
     assert [len(pack.messages) for pack in packed(given, Box)] == [MOST_MESSAGES, MOST_MESSAGES, 1]
+
+
+def test_no_rows_need_no_batch() -> None:
+    """A batch needs a connection. Most partitions of a small batch after a shuffle have no rows."""
+
+    def refuse() -> Box:
+        raise AssertionError
+
+    assert list(packed([], refuse)) == []
 
 
 def test_messages_of_a_partition() -> None:
@@ -193,8 +209,18 @@ def test_errors_that_may_pass() -> None:
     assert not may_pass(MessagingEntityNotFoundError(message="gone"))
     assert not may_pass(MessageSizeExceededError(message="large"))
     assert not may_pass(ServiceBusError("Handler failed: no.", error=ClientAuthenticationError("no")))
+    assert not may_pass(BadOption("no file"))
     refused = AMQPException(ErrorCondition.NotAllowed, description="no")
     assert not may_pass(ServiceBusError("no", error=refused, condition=b"amqp:not-allowed"))
+
+
+def test_errors_that_may_pass_while_somebody_replaces_the_key() -> None:
+    key = TokenAuthFailure(401, b"InvalidSignature")  # type: ignore[no-untyped-call]
+    for error in (ServiceBusAuthenticationError(message="no", error=key), BadOption("the file is empty")):
+        assert not may_pass(error)
+        assert may_pass(error, is_renewable=True)
+    assert not may_pass(MessagingEntityNotFoundError(message="gone"), is_renewable=True)
+    assert not may_pass(BadRow("no"), is_renewable=True)
 
 
 def test_the_window_of_a_description() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
+from pyspark.sql.datasource import InputPartition
 
 from oncebus.access import make_token
 from oncebus.broker import admission
@@ -19,11 +20,13 @@ from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import wall_time
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.sending import Incoming, check
-from oncebus.connector import attempts
+from oncebus.connector import attempts, endpoints
+from oncebus.connector.detecting import check_detection
 from oncebus.connector.endpoints import Access
 from oncebus.connector.errors import BadRow, ServiceBusFailure
 from oncebus.connector.ids import Ids
-from oncebus.connector.options import Entity
+from oncebus.connector.options import Entity, PeekOptions, SinkOptions
+from oncebus.connector.peeking import BatchSource
 from oncebus.connector.rows import message_from
 from oncebus.connector.sending import MOST_MESSAGES, Placed, Sending
 from oncebus.durations import SECOND
@@ -226,9 +229,82 @@ def test_a_broker_that_does_not_answer(amqp: Bus, monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as silent:
         string = amqp.string().replace(str(amqp.port), str(silent.getsockname()[1]))
         with pytest.raises(
-            ServiceBusFailure, match=r"^Sending to queue 'a' at localhost:.* failed: The broker does not answer"
+            ServiceBusFailure, match=r"^Sending to queue 'a' at localhost:.* failed: There is no answer in time"
         ):
             send(amqp, "a", [{"body": "a"}], string=string, patience=0.1)
+
+
+def test_a_file_with_the_connection_string_that_cannot_be_read(
+    amqp: Bus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is on a disk that does not answer. No attempt waits for ever, although none gets as far as the broker."""
+    goes_on, read = threading.Event(), endpoints._text_of
+
+    def hang(path: str) -> str:
+        goes_on.wait(PATIENCE)
+        return read(path)
+
+    monkeypatch.setattr(endpoints, "_text_of", hang)
+    monkeypatch.setattr(attempts, "LONGEST_ATTEMPT", 0.1)
+    access = Access(file=str(tmp_path / "string"))
+    try:
+        with (
+            Sending(access, Entity("a"), 0.1) as sending,
+            pytest.raises(ServiceBusFailure, match=r"^Sending to queue 'a' failed: There is no answer in time\.$"),
+        ):
+            sending.send_all(placed([{"body": "a"}]))
+        with pytest.raises(
+            ServiceBusFailure, match=r"^Reading the connection string for queue 'a' failed: There is no"
+        ):
+            attempts.resolved(access, Entity("a"))
+        with pytest.raises(ServiceBusFailure, match=r"^Peeking at queue 'a' failed: There is no answer in time\.$"):
+            list(BatchSource(PeekOptions(access, Entity("a"), 0.1, 10)).read(InputPartition(None)))
+        options = SinkOptions(access, Entity("a"), 0.1, None, requires_detection=True, administration_url=None)
+        with pytest.raises(
+            ServiceBusFailure, match=r"^Reading the connection string for queue 'a' failed: There is no"
+        ):
+            check_detection(options)
+    finally:
+        goes_on.set()
+
+
+def test_the_key_is_replaced_while_a_task_sends(
+    amqp: Bus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """First the file is empty for a moment, then it has a key that the broker does not know yet. Both pass."""
+    queue, file = amqp.queue(), tmp_path / "string"
+    good = amqp.string()
+    contents = [good.replace("SharedAccessKey=", "SharedAccessKey=AAAA"), good]
+
+    def pauses(limit: float) -> Iterator[float]:
+        for content in contents:
+            file.write_text(content)
+            yield 0.0
+
+    monkeypatch.setattr(attempts, "pauses", pauses)
+
+    def messages() -> Iterator[Placed]:
+        first, second = placed([{"body": "1"}, {"body": "2", "message_id": "two"}])
+        yield first
+        # The connection breaks, and the next one needs the file.
+        file.write_text("")
+        sending._abandon()
+        yield second
+
+    file.write_text(good)
+    with Sending(Access(file=str(file)), Entity(queue), PATIENCE) as sending:
+        assert sending.send_all(messages()) == 2
+    assert len(amqp.take(queue, 2)) == 2
+    assert "(option 'connection_string_file'): it is empty. Trying again" in caplog.text
+    # A key that never worked is refused at once.
+    file.write_text(contents[0])
+    with (
+        Sending(Access(file=str(file)), Entity(queue), PATIENCE) as sending,
+        pytest.raises(ServiceBusFailure) as raised,
+    ):
+        sending.send_all(placed([{"body": "3"}]))
+    assert "InvalidSignature" in str(raised.value)
+    assert "AAAA" not in str(raised.value) + caplog.text
 
 
 def test_an_abandoned_attempt_changes_nothing_for_the_next(amqp: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +331,10 @@ def test_an_abandoned_attempt_changes_nothing_for_the_next(amqp: Bus, monkeypatc
         yield 0.0
 
     def messages() -> Iterator[Placed]:
+        yield from placed([{"body": "a"}])
         # By now the second attempt has succeeded.
         goes_on.set()
         amqp.until(lambda: not any(each.name in ATTEMPTS for each in threading.enumerate()), "it ends")
-        yield from placed([{"body": "a"}])
 
     monkeypatch.setattr(Access, "client", client)
     monkeypatch.setattr(ServiceBusClient, "close", close)

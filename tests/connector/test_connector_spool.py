@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,10 +104,89 @@ def test_a_task_of_another_user(tmp_path: Path) -> None:
     text = str(raised.value)
     assert f"of the executor may not read the spool '{spool.folder}' on '{os.uname().nodename}'." in text
     assert text.endswith("create the folder beforehand with rights for both.")
-    with another_user(spool.folder), pytest.raises(BadSpool, match="cannot be used: Permission denied"):
-        spool.identities(0)
-    with another_user(spool.folder), pytest.raises(BadSpool, match="cannot be used: Permission denied"):
-        spool.parts(0)
+    spool.close()
+
+
+def test_a_spool_that_the_driver_may_not_use_any_more(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    spool.write(0, rows(1), parts=1)
+    spool.save_settling(1, [identity(1)], now=100)
+    batch, whole = f"The file '{0:020}.arrow' of the spool '{spool.folder}'", f"The spool '{spool.folder}'"
+    settling = f"The file 'settling.json' of the spool '{spool.folder}'"
+    calls: list[tuple[str, Callable[[], object]]] = [
+        (whole, spool.numbers),
+        (batch, lambda: spool.write(0, rows(2), parts=1)),
+        (batch, lambda: spool.parts(0)),
+        (batch, lambda: spool.identities(0)),
+        (batch, lambda: spool.delete(0)),
+        (settling, lambda: spool.settling(100)),
+        (settling, lambda: spool.save_settling(2, [], now=100)),
+    ]
+    for what, call in calls:
+        with another_user(spool.folder), pytest.raises(BadSpool) as raised:
+            call()
+        advice = "Nothing is lost: correct this, and start the query again."
+        assert str(raised.value) == f"{what} cannot be used: Permission denied. {advice}"
+    # Nothing has changed.
+    assert (spool.numbers(), spool.identities(0)) == ([0], [identity(1)])
+    assert spool.settling(100) == (1, frozenset({identity(1)}))
+    spool.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"not rows" * 50, None])
+def test_a_damaged_batch(tmp_path: Path, content: bytes | None) -> None:
+    spool = opened(tmp_path)
+    spool.write(7, rows(1, 2), parts=1)
+    file = Path(spool.folder, f"{7:020}.arrow")
+    # None is a file of which a part is missing.
+    file.write_bytes(file.read_bytes()[:-500] if content is None else content)
+    damaged = file.read_bytes()
+    for call in (
+        lambda: spool.parts(7),
+        lambda: spool.identities(7),
+        lambda: read_part(spool.folder, spool.identity, 7, 0),
+    ):
+        with pytest.raises(BadSpool) as raised:
+            call()
+        text = str(raised.value)
+        assert text.startswith(f"The file '{file.name}' of the spool '{spool.folder}'")
+        assert " is damaged: " in text
+        assert text.endswith("its messages come again, unless the mode is receive_and_delete.")
+        assert "\n" not in text
+    assert file.read_bytes() == damaged
+    spool.close()
+
+
+def test_every_damaged_byte_of_a_batch_gives_rows_or_a_clear_error(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    spool.write(0, rows(1, 2, 3), parts=1)
+    file = Path(spool.folder, f"{0:020}.arrow")
+    good = file.read_bytes()
+    refused = 0
+    for at in range(0, len(good), 7):
+        file.write_bytes(good[:at] + bytes([good[at] ^ 0x81]) + good[at + 1 :])
+        try:
+            spool.parts(0)
+            spool.identities(0)
+            read_part(spool.folder, spool.identity, 0, 0).to_pylist()
+        except BadSpool:
+            refused += 1
+    assert refused > 10
+    spool.close()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"finished": 3}', '{"finished": null, "left": []}', '{"left": [[1]]}'])
+def test_a_damaged_note_of_messages_to_complete(tmp_path: Path, content: str) -> None:
+    spool = opened(tmp_path)
+    file = Path(spool.folder, "settling.json")
+    file.write_text(content)
+    with pytest.raises(BadSpool) as raised:
+        spool.settling(0)
+    text = str(raised.value)
+    assert text.startswith(f"The file 'settling.json' of the spool '{spool.folder}' is damaged: ")
+    assert text.endswith("then come again, and detect_duplicates finds them.")
+    assert "\n" not in text
+    assert file.read_text() == content
     spool.close()
 
 
@@ -159,7 +238,9 @@ def test_files_of_somebody_else(tmp_path: Path) -> None:
     (Path(spool.folder) / "spool.json").write_text("{}")
     # It is free afterwards.
     for _ in range(2):
-        with pytest.raises(BadSpool, match=r"The file 'spool.json' in the spool '.*' is damaged. Use another folder."):
+        with pytest.raises(
+            BadSpool, match=r"The file 'spool.json' of the spool '.*' is damaged: .* use another folder"
+        ):
             opened(tmp_path)
 
 

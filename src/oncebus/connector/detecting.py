@@ -19,7 +19,9 @@ from xml.etree import ElementTree
 
 import httpx
 from azure.core.exceptions import AzureError
+from azure.servicebus.exceptions import OperationTimeoutError
 
+from oncebus.connector.attempts import bounded, resolved
 from oncebus.connector.endpoints import EMULATOR, Access
 from oncebus.connector.errors import BadOption
 from oncebus.connector.options import SinkOptions
@@ -48,10 +50,12 @@ def check_detection(options: SinkOptions) -> None:
 
 @lru_cache(maxsize=256)
 def _check(options: SinkOptions) -> None:
-    entity, where = options.entity, f"{options.entity} at {options.access.host}"
+    entity = options.entity
+    access = resolved(options.access, entity)
+    where = f"{entity} at {access.host}"
     try:
-        window = detection_window(_description(options.access, entity.name, options.administration_url))
-    except Unknown as error:
+        window = detection_window(bounded(lambda: _description(access, entity.name, options.administration_url)))
+    except (Unknown, OperationTimeoutError) as error:
         _LOG.warning(
             "Cannot check whether %s detects duplicates (%s). If it does not, a repeated task sends messages twice.",
             where,

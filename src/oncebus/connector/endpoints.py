@@ -2,12 +2,16 @@
 
 Only the process that connects resolves a secret: the name of an environment variable, a file or a credential class
 travels to the tasks, not its value. The one exception is the option `connection_string`, which holds the secret itself.
+
+Only `Access.resolved` reads a variable or a file. A file may be on a disk that does not answer, or may be replaced at
+any moment. So it is read inside an attempt (see `oncebus.connector.attempts`), once for each connection.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +27,7 @@ from oncebus.errors import shown
 _WAYS = ("connection_string", "connection_string_env", "connection_string_file", "namespace")
 EMULATOR = "UseDevelopmentEmulator"
 # Without a limit, a call waits for ever for a broker that is reachable and does not answer.
+_LONGEST_STRING = 64 << 10
 _PATIENCE = {"retry_total": 0, "try_timeout": 60.0}
 C = TypeVar("C", ServiceBusClient, AsyncClient)
 
@@ -37,6 +42,19 @@ class Access:
     namespace: str | None = None
     credential: str | None = None
 
+    @property
+    def may_change(self) -> bool:
+        """Whether the next connection may get another connection string, because the file was replaced."""
+        return self.file is not None
+
+    def resolved(self) -> Access:
+        """Return an access that holds the connection string itself, if there is one. Raises `BadOption`."""
+        text = self._secret()
+        found = self if text is None else Access(connection_string=text)
+        # Find out now that there is no endpoint.
+        found.parts()
+        return found
+
     def client(self) -> ServiceBusClient:
         """Open a client that does not retry by itself. Raises `BadOption`.
 
@@ -49,20 +67,17 @@ class Access:
         return self._opened(AsyncClient, lambda: self.token_credential("azure.identity.aio"))
 
     def _opened(self, kind: Callable[..., C], credential: Callable[[], Any]) -> C:
-        text = self.secret()
+        text = self.resolved().connection_string
         if text is None:
             return kind(self.namespace, credential(), **_PATIENCE)
-        self.parts()
         try:
             opened: C = kind.from_connection_string(text, **_PATIENCE)  # type: ignore[attr-defined]
         except ValueError as error:
             raise BadOption(f"The connection string is not usable: {' '.join(str(error).split())}") from None
         return opened
 
-    def secret(self) -> str | None:
+    def _secret(self) -> str | None:
         """Return the connection string; None if a credential is used. Raises `BadOption`."""
-        if self.connection_string is not None:
-            return self.connection_string
         if self.variable is not None:
             value = os.environ.get(self.variable)
             if not value:
@@ -71,20 +86,11 @@ class Access:
                     "this process. The driver and the executors all need it."
                 )
             return value.strip()
-        if self.file is not None:
-            try:
-                with open(self.file, encoding="utf-8") as file:
-                    return file.read().strip()
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "not a text file"
-                raise BadOption(
-                    f"Cannot read {shown(self.file)} (option 'connection_string_file'): {reason}."
-                ) from None
-        return None
+        return self.connection_string if self.file is None else _text_of(self.file)
 
     def parts(self) -> dict[str, str]:
         """Return the parts of the connection string; only an endpoint if a credential is used. Raises `BadOption`."""
-        text = self.secret()
+        text = self._secret()
         if text is None:
             return {"Endpoint": f"sb://{self.namespace}/"}
         parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
@@ -111,7 +117,30 @@ class Access:
             raise BadOption(
                 f"Option 'credential' {shown(self.credential)} is not a credential class of azure.identity."
             )
-        return kind()
+        try:
+            return kind()
+        except Exception as error:
+            raise BadOption(
+                f"Option 'credential' {shown(self.credential)} cannot be used without arguments: "
+                f"{' '.join(str(error).split())}"
+            ) from None
+
+
+def _text_of(path: str) -> str:
+    """Return the content of the file with the connection string. Raises `BadOption`."""
+    try:
+        # Opening a pipe waits for its writer, and its content can be read only once.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            reason = "it is not a file"
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_LONGEST_STRING + 1).strip()
+            if text and len(text) <= _LONGEST_STRING:
+                return text
+            reason = "it is longer than a connection string" if text else "it is empty"
+    except (OSError, ValueError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not a text file"
+    raise BadOption(f"Cannot read {shown(path)} (option 'connection_string_file'): {reason}.")
 
 
 def access_from(options: Mapping[str, str]) -> Access:
@@ -120,6 +149,10 @@ def access_from(options: Mapping[str, str]) -> Access:
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
         raise BadOption(f"Give exactly one of the options {', '.join(_WAYS)}; there is {found}.")
+    for way in _WAYS[1:]:
+        if "SharedAccess" in options.get(way, ""):
+            # The value would be shown in errors.
+            raise BadOption(f"Option '{way}' holds a connection string itself: use the option 'connection_string'.")
     if ("credential" in options) != (given == ["namespace"]):
         raise BadOption("The options 'namespace' and 'credential' belong together.")
     return Access(

@@ -19,10 +19,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from oncebus.connector.errors import NotAllowed, ServiceBusFailure, TooLarge
+from oncebus.connector.errors import BadOption, NotAllowed, ServiceBusFailure, TooLarge
 from oncebus.errors import OncebusError
 
 _LOG = logging.getLogger("oncebus.connector")
+NO_ANSWER = "There is no answer in time."
 _PASSING = (
     OperationTimeoutError,
     ServiceBusCommunicationError,
@@ -43,20 +44,24 @@ _NOT_ALLOWED = "amqp:not-allowed"
 _SHUTDOWN = ("amqp:connection:forced", "amqp:internal-error", "com.microsoft:timeout", "amqp:link:detach-forced")
 
 
-def may_pass(error: BaseException) -> bool:
+def may_pass(error: BaseException, *, is_renewable: bool = False) -> bool:
     """Return whether the same call may succeed later, without anybody changing anything: the broker is away or busy.
 
     A token that could not be checked because the connection broke counts as such; a token that was refused does not.
+    But `is_renewable` says that the connection string is in a file and has worked before. Then somebody may be
+    replacing the file or its key right now, so a file that cannot be read, and a token that is refused, may pass too.
     """
+    if isinstance(error, BadOption):
+        return is_renewable
     if isinstance(error, _REFUSALS):
-        return _status(error) is None
+        return is_renewable or _status(error) is None
     if isinstance(error, _PASSING):
         return True
     if isinstance(error, ServiceBusError):
         inner = error.inner_exception
         if inner is not None and not hasattr(inner, "condition"):
             # Not an answer of the broker, but something that the client did not expect.
-            return may_pass(inner)
+            return may_pass(inner, is_renewable=is_renewable)
         return any(condition in str(error) for condition in _SHUTDOWN)
     # A connection that breaks at a bad moment gives all kinds of errors: of sockets, of states, of attributes.
     return not isinstance(error, AzureError | OncebusError)
@@ -67,7 +72,8 @@ def failure(error: BaseException, doing: str) -> ServiceBusFailure:
     inner = getattr(error, "inner_exception", None)
     text = str(inner if isinstance(error, _REFUSALS) and inner is not None else error)
     text = _NOT_CONNECTED.sub(lambda found: f"[Errno {found[1]}] {os.strerror(int(found[1]))}", text)
-    reason = " ".join(text.partition(_NOISE)[0].split()) or type(error).__name__
+    unnamed = NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__
+    reason = " ".join(text.partition(_NOISE)[0].split()) or unnamed
     _, _, description = reason.partition("Description: ")
     hint = " Check the connection string or credential, and its rights." if _status(error) in (401, 403) else ""
     kind: type[ServiceBusFailure] = ServiceBusFailure

@@ -6,6 +6,7 @@ otherwise be ignored without a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,6 +66,8 @@ OPTIONS = (
 )
 _DEFAULTS = {option.name: option.default for option in OPTIONS}
 
+# Such as s3://bucket/a, dbfs:/a or file:/a. As a path, it would be a folder below the working directory.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 # Spark hands the options of the query itself to its sink, and may do so for a source.
 _OF_SPARK = ("checkpointlocation", "asyncprogresstracking", "spark.", "_")
 
@@ -163,8 +166,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
             "Option 'spool' is missing: a folder in which the stream keeps received messages until Spark has committed "
             "them. On a cluster, all machines must share it."
         )
-    if "://" in spool:
-        raise BadOption(f"Option 'spool' {shown(spool)} must be a folder of a file system, not an object store.")
+    if _SCHEME.match(spool):
+        raise BadOption(f"Option 'spool' {shown(spool)} must be the path of a folder, not an address.")
     deletes = options.one_of("mode", ("peek_lock", "receive_and_delete")) == "receive_and_delete"
     sessions = options.one_of("sessions", ("true", "false")) == "true"
     if deletes and sessions:

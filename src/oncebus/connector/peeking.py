@@ -26,6 +26,7 @@ class BatchSource(DataSourceReader):
 
     def __init__(self, options: PeekOptions) -> None:
         self._options = options
+        self._where = str(options.entity)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Peek all messages, in a task."""
@@ -44,7 +45,9 @@ class BatchSource(DataSourceReader):
                 "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
                 "keep_alive": 0,
             }
-            with options.access.client() as client:
+            access = options.access.resolved()
+            self._where = f"{entity} at {access.host}"
+            with access.client() as client:
                 if entity.subscription is None:
                     receiver = client.get_queue_receiver(entity.name, **arguments)
                 else:
@@ -52,5 +55,4 @@ class BatchSource(DataSourceReader):
                 with receiver:
                     return receiver.peek_messages(most, sequence_number=first)
 
-        doing = f"Peeking at {entity} at {options.access.host}"
-        return retry(attempt, doing, options.retry_timeout, after_failure=lambda: None)
+        return retry(attempt, lambda: f"Peeking at {self._where}", options.retry_timeout)

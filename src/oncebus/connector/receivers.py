@@ -30,10 +30,12 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
+from oncebus.connector.attempts import in_thread
 from oncebus.connector.failures import failure, log_retry, may_pass
 from oncebus.connector.options import StreamOptions
 from oncebus.connector.schema import size_of
 from oncebus.connector.spool import Identity
+from oncebus.errors import OncebusError
 
 T = TypeVar("T")
 _TOGETHER = 200
@@ -88,7 +90,8 @@ class Receivers:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._doing = f"Receiving from {options.entity} at {options.access.host}"
+        self._where = str(options.entity)
+        self._has_worked = False
         self._links = [_Link() for _ in range(options.receivers)]
         self._average = 0.0
         self._loop = asyncio.new_event_loop()
@@ -173,6 +176,7 @@ class Receivers:
                 await self._give_up(link, None if no_session else error)
                 return [] if no_session else None
             link.failing_since, link.pause = None, 0.0
+            self._has_worked = True
             deliveries = [_delivery(message) for message in messages]
             if not self._options.deletes:
                 for delivery in deliveries:
@@ -184,7 +188,10 @@ class Receivers:
     async def _opened(self, link: _Link) -> ServiceBusReceiver:
         if link.receiver is None:
             options, entity = self._options, self._options.entity
-            link.client = options.access.async_client()
+            # Reading a file may hang, and this thread serves all links.
+            access = await asyncio.wrap_future(in_thread(options.access.resolved))
+            self._where = f"{entity} at {access.host}"
+            link.client = access.async_client()
             deletes = ServiceBusReceiveMode.RECEIVE_AND_DELETE
             arguments: dict[str, Any] = {
                 "receive_mode": deletes if options.deletes else ServiceBusReceiveMode.PEEK_LOCK,
@@ -220,15 +227,18 @@ class Receivers:
                         await each.close()
         if error is None:
             return
-        now, retry_timeout = time.monotonic(), self._options.retry_timeout
+        now, retry_timeout, doing = time.monotonic(), self._options.retry_timeout, f"Receiving from {self._where}"
+        passes = may_pass(error, is_renewable=self._has_worked and self._options.access.may_change)
         if link.failing_since is None:
             link.failing_since = now
-            if may_pass(error):
-                log_retry(error, self._doing, retry_timeout)
+            if passes:
+                log_retry(error, doing, retry_timeout)
         # Ask again soon at first: most connections that break can be opened again at once.
         link.pause = now - link.failing_since + min(5.0, 0.1 + (now - link.failing_since) / 4)
-        if not may_pass(error) or now - link.failing_since > retry_timeout:
-            raise failure(error, self._doing) from None
+        if not passes or now - link.failing_since > retry_timeout:
+            if isinstance(error, OncebusError):
+                raise error
+            raise failure(error, doing) from None
 
     # Settling
 

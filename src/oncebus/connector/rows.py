@@ -82,6 +82,8 @@ def message_from(row: Mapping[str, Any], message_id: str, place: str) -> Service
     body = row["body"]
     if body is None:
         raise BadRow(f"Column 'body' is null in {place}. A message needs a body; it may be empty.")
+    if not message_id:
+        raise BadRow(f"Column 'message_id' is empty in {place}. Give null for an id that is derived from the row.")
     for name in _LIMITED:
         value = message_id if name == "message_id" else row.get(name)
         if value is not None and utf16_length(value) > LONGEST_ID:

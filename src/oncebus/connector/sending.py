@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from oncebus.connector.attempts import retry
 from oncebus.connector.endpoints import Access
 from oncebus.connector.errors import BadRow, NotAllowed, TooLarge
+from oncebus.connector.failures import may_pass
 from oncebus.connector.options import Entity
 from oncebus.errors import shown
 
@@ -52,8 +53,12 @@ def packed(messages: Iterable[Placed], new_batch: Callable[[], Batch]) -> Iterat
 
     A message that fits into no batch is yielded by itself: on a Premium namespace a single message may be larger.
     """
-    batch, within = new_batch(), list[Placed]()
+    # The first message makes the first batch: a partition without rows needs no connection.
+    batch: Batch | None = None
+    within: list[Placed] = []
     for placed in messages:
+        if batch is None:
+            batch = new_batch()
         if len(within) == MOST_MESSAGES or not _fits(batch, placed):
             if within:
                 yield Packed(within, batch)
@@ -86,6 +91,8 @@ class Sending:
         self._abandoned = 0
         self._changing = threading.Lock()
         self._splits = False
+        self._where = str(entity)
+        self._has_worked = False
 
     def __enter__(self) -> Sending:
         return self
@@ -141,15 +148,24 @@ class Sending:
             ) from None
 
     def _retrying(self, call: Callable[[ServiceBusSender], T]) -> T:
-        doing = f"Sending to {self._entity} at {self._access.host}"
-        return retry(lambda: call(self._opened()), doing, self._retry_timeout, after_failure=self._abandon)
+        value = retry(
+            lambda: call(self._opened()),
+            lambda: f"Sending to {self._where}",
+            self._retry_timeout,
+            after_failure=self._abandon,
+            passes=lambda error: may_pass(error, is_renewable=self._has_worked and self._access.may_change),
+        )
+        self._has_worked = True
+        return value
 
     def _opened(self) -> ServiceBusSender:
         with self._changing:
             abandoned, sender = self._abandoned, self._sender
         if sender is not None:
             return sender
-        client = self._access.client()
+        access = self._access.resolved()
+        self._where = f"{self._entity} at {access.host}"
+        client = access.client()
         make = client.get_topic_sender if self._entity.is_topic else client.get_queue_sender
         # Without the client's thread that keeps an idle connection open: closing would wait for it for a second.
         sender = make(self._entity.name, keep_alive=0)

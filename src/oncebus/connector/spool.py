@@ -22,7 +22,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,13 +31,33 @@ import pyarrow as pa
 
 from oncebus.connector.errors import BadSpool
 from oncebus.connector.options import Entity
+from oncebus.connector.schema import ARROW_SCHEMA
 from oncebus.durations import DAY
+from oncebus.errors import shown
 from oncebus.files import delete_abandoned, make_folder, map_file, publish
 
 PATIENCE = 60.0
 """How long to wait for the lock of a spool, in seconds: the process of a killed driver takes a moment to end."""
 REMEMBERED = 14 * DAY
+START_AGAIN = (
+    "Start with a new checkpoint: messages that were not committed come again. Spark's file sinks then need a new path "
+    "too, because they skip the numbers of batches that the old one has."
+)
 _IDENTITY, _SETTLING, _LOCK, _ROWS = "spool.json", "settling.json", "lock", ".arrow"
+_DAMAGE = (ValueError, TypeError, KeyError, pa.ArrowException)
+"""Errors of JSON and of Arrow about the content of a file."""
+# What to do about a damaged file. Nothing here deletes it: it may be the only copy, or may still be readable by hand.
+_ADVICE = {
+    _IDENTITY: "Restore it, or use another folder: messages that were not committed come again.",
+    _SETTLING: (
+        "Restore it, or delete it: messages that were committed and not completed then come again, and "
+        "detect_duplicates finds them."
+    ),
+    _ROWS: (
+        "Restore it, or move it elsewhere and start the query again: its messages come again, unless the mode is "
+        "receive_and_delete."
+    ),
+}
 
 
 class Identity(NamedTuple):
@@ -66,7 +87,7 @@ class Spool:
         """
         # Tasks may have another working directory.
         folder = os.path.abspath(folder)
-        try:
+        with _reported(folder):
             # It holds the content of messages. To let others read it, create the folder beforehand.
             make_folder(folder, 0o700)
             lock = _locked(folder, patience)
@@ -76,8 +97,6 @@ class Spool:
             except BaseException:
                 os.close(lock)
                 raise
-        except OSError as error:
-            raise _unusable(folder, error) from None
         return cls(folder, identity, lock)
 
     def close(self) -> None:
@@ -85,8 +104,10 @@ class Spool:
         os.close(self._lock)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all batches in the spool, in order."""
-        numbers = (name.removesuffix(_ROWS) for name in os.listdir(self.folder) if name.endswith(_ROWS))
+        """Return the numbers of all batches in the spool, in order. Raises `BadSpool`."""
+        with _reported(self.folder):
+            names = os.listdir(self.folder)
+        numbers = (name.removesuffix(_ROWS) for name in names if name.endswith(_ROWS))
         return sorted(int(number) for number in numbers if number.isdecimal())
 
     def write(self, number: int, rows: pa.RecordBatch, parts: int) -> None:
@@ -96,66 +117,65 @@ class Spool:
         with pa.ipc.new_file(sink, rows.schema) as file:
             for at in range(0, rows.num_rows, length):
                 file.write_batch(rows.slice(at, length))
-        try:
+        with _reported(self.folder, _name(number)):
             publish(self.folder, _name(number), [sink.getvalue()])
-        except OSError as error:
-            raise _unusable(self.folder, error) from None
 
     def parts(self, number: int) -> int:
         """Return the number of parts of a batch. Raises `BadSpool` if the spool does not have it."""
-        try:
-            return int(_opened(self.folder, number).num_record_batches)
-        except FileNotFoundError:
-            raise BadSpool(
-                f"The spool '{self.folder}' has no batch {number}, which the checkpoint needs: it was deleted, or "
-                "another query has used it. Start with a new checkpoint: messages that were not committed come again."
-            ) from None
-        except OSError as error:
-            raise _unusable(self.folder, error) from None
+        with _reported(self.folder, _name(number)):
+            try:
+                return int(_opened(self.folder, number).num_record_batches)
+            except FileNotFoundError:
+                raise BadSpool(
+                    f"The spool '{self.folder}' has no batch {number}, which the checkpoint needs: it was deleted, or "
+                    f"another query has used it. {START_AGAIN}"
+                ) from None
 
     def identities(self, number: int) -> list[Identity]:
         """Return the messages of a batch. Raises `BadSpool`."""
-        try:
-            table = _opened(self.folder, number).read_all()
-        except OSError as error:
-            raise _unusable(self.folder, error) from None
-        times = table.column("enqueued_time").cast(pa.int64()).to_pylist()
+        with _reported(self.folder, _name(number)):
+            table = _opened(self.folder, number).read_all().select(["sequence_number", "enqueued_time"])
+            table.validate(full=True)
+            times = table.column("enqueued_time").cast(pa.int64()).to_pylist()
         return [
             Identity(sequence, enqueued)
             for sequence, enqueued in zip(table.column("sequence_number").to_pylist(), times, strict=True)
         ]
 
     def delete(self, number: int) -> None:
-        """Delete a batch."""
-        Path(self.folder, _name(number)).unlink(missing_ok=True)
+        """Delete a batch. Raises `BadSpool`."""
+        with _reported(self.folder, _name(number)):
+            Path(self.folder, _name(number)).unlink(missing_ok=True)
 
     def settling(self, now: int) -> tuple[int, frozenset[Identity]]:
         """Return the first batch that may not be finished, and the messages still to complete.
 
         Messages that did not come back for 14 days are forgotten: they have expired, or somebody else has them.
+        Raises `BadSpool`.
         """
-        try:
-            found = json.loads(Path(self.folder, _SETTLING).read_bytes())
-        except FileNotFoundError:
-            return self._saved
-        left = frozenset(
-            Identity(number, enqueued) for number, enqueued, noted in found["left"] if noted > now - REMEMBERED
-        )
-        self._noted = {Identity(number, enqueued): noted for number, enqueued, noted in found["left"]}
-        self._saved = (found["finished"], left)
+        with _reported(self.folder, _SETTLING):
+            try:
+                found = json.loads(Path(self.folder, _SETTLING).read_bytes())
+            except FileNotFoundError:
+                return self._saved
+            finished = int(found["finished"])
+            self._noted = {Identity(int(number), int(time)): int(noted) for number, time, noted in found["left"]}
+        left = frozenset(identity for identity, noted in self._noted.items() if noted > now - REMEMBERED)
+        self._saved = (finished, left)
         return self._saved
 
     def save_settling(self, finished: int, left: Iterable[Identity], now: int) -> None:
-        """Note how far Spark has finished, and the messages still to complete, unless it is noted already."""
+        """Note how far Spark has finished, and the messages still to complete, unless it is noted already.
+
+        Raises `BadSpool`.
+        """
         new = (finished, frozenset(left))
         if new == self._saved:
             return
         entries = [(*identity, self._noted.get(identity, now)) for identity in sorted(new[1])]
         content = json.dumps({"finished": finished, "left": entries}).encode()
-        try:
+        with _reported(self.folder, _SETTLING):
             publish(self.folder, _SETTLING, [content])
-        except OSError as error:
-            raise _unusable(self.folder, error) from None
         self._noted = {Identity(number, enqueued): at for number, enqueued, at in entries}
         self._saved = new
 
@@ -170,20 +190,30 @@ def read_part(folder: str, identity: str, number: int, part: int) -> pa.RecordBa
                 f"The folder {place} is not the driver's spool. On a cluster, the option 'spool' must be a folder that "
                 "all machines share."
             )
-        return _opened(folder, number).get_batch(part)
+        rows = _opened(folder, number).get_batch(part)
+        # Rows with damaged offsets could crash Spark's process, which trusts them.
+        rows.validate(full=True)
+        return rows
     except PermissionError:
         raise BadSpool(
             f"The user {os.geteuid()} of the executor may not read the spool {place}. The source creates it for the "
             "driver's user only: create the folder beforehand with rights for both."
         ) from None
     except OSError as error:
-        raise BadSpool(f"Cannot read batch {number} of the spool {place}: {error.strerror or error}.") from None
+        if error.errno is not None:
+            raise BadSpool(f"Cannot read batch {number} of the spool {place}: {error.strerror}.") from None
+        raise _damaged(f"'{_name(number)}' of the spool {place}", _ROWS, error) from None
+    except _DAMAGE as error:
+        raise _damaged(f"'{_name(number)}' of the spool {place}", _ROWS, error) from None
 
 
 def _opened(folder: str, number: int) -> pa.ipc.RecordBatchFileReader:
     path = os.path.join(folder, _name(number))
     os.stat(path)
-    return pa.ipc.open_file(map_file(path))
+    file = pa.ipc.open_file(map_file(path))
+    if not file.schema.equals(ARROW_SCHEMA):
+        raise ValueError("it has other columns than this version of Oncebus writes")
+    return file
 
 
 def _name(number: int) -> str:
@@ -196,8 +226,8 @@ def _identity_of(folder: str) -> dict[str, str] | None:
         return {"id": found["id"], "entity": found["entity"]}
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
-        raise BadSpool(f"The file '{_IDENTITY}' in the spool '{folder}' is damaged. Use another folder.") from None
+    except _DAMAGE as error:
+        raise _damaged(f"'{_IDENTITY}' of the spool '{folder}'", _IDENTITY, error) from None
 
 
 def _own_identity(folder: str, wanted: str) -> str:
@@ -226,5 +256,26 @@ def _locked(folder: str, patience: float) -> int:
             time.sleep(0.1)
 
 
-def _unusable(folder: str, error: OSError) -> BadSpool:
-    return BadSpool(f"The spool '{folder}' cannot be used: {error.strerror or error}.")
+@contextmanager
+def _reported(folder: str, name: str | None = None) -> Iterator[None]:
+    """Turn an error about the folder, or about one of its files, into `BadSpool`, which says what to do."""
+    try:
+        yield
+    except OSError as error:
+        # Arrow raises one without a number for a file that is too short.
+        if error.errno is None and name is not None:
+            raise _damaged(f"'{name}' of the spool '{folder}'", name, error) from None
+        what = f"The spool '{folder}'" if name is None else f"The file '{name}' of the spool '{folder}'"
+        raise BadSpool(
+            f"{what} cannot be used: {error.strerror or error}. Nothing is lost: correct this, and start the query "
+            "again."
+        ) from None
+    except _DAMAGE as error:
+        if name is None:
+            raise
+        raise _damaged(f"'{name}' of the spool '{folder}'", name, error) from None
+
+
+def _damaged(what: str, name: str, error: Exception) -> BadSpool:
+    advice = _ADVICE[_ROWS if name.endswith(_ROWS) else name]
+    return BadSpool(f"The file {what} is damaged: {shown(' '.join(str(error).split()))}. {advice}")

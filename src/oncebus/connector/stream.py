@@ -17,10 +17,11 @@ If the process is killed, at any of these points:
    `settling.json`, says that they are finished: they are completed at once and not taken.
 5. *Completed, the file is not deleted.* It is deleted in the next run.
 
-So every message that the stream takes is in exactly one batch. The limits: a message that loses its lock while another
-consumer receives from the same entity may be taken by both; a spool that is lost takes the memory of points 2 to 4 with
-it, and messages that are not completed come again. `detect_duplicates` finds both. In the mode receive_and_delete the
-broker deletes on delivery: messages at point 1 are lost.
+So every message that the stream takes is in exactly one batch. A checkpoint that is older than the spool is refused.
+The limits: a message that loses its lock while another consumer receives from the same entity may be taken by both; a
+spool that is lost takes the memory of points 2 to 4 with it, and messages that are not completed come again.
+`detect_duplicates` finds both. In the mode receive_and_delete the broker deletes on delivery: messages at point 1 are
+lost.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from oncebus.connector.attempts import resolved
 from oncebus.connector.deliveries import Deliveries, Known
 from oncebus.connector.errors import BadColumn, BadSpool, one_line
 from oncebus.connector.options import StreamOptions, stream_options
 from oncebus.connector.receivers import Delivery, Receivers
 from oncebus.connector.schema import rows_from
-from oncebus.connector.spool import Identity, Spool, read_part
+from oncebus.connector.spool import START_AGAIN, Identity, Spool, read_part
 from oncebus.durations import MINUTE
+from oncebus.errors import shown
 
 Offset = dict[str, Any]
 
@@ -135,13 +138,18 @@ class Intake:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._spool = Spool.open(options.spool, options.entity, options.access.host)
-        self._finished, left = self._spool.settling(_now())
-        self._deliveries = Deliveries(left)
-        for number in self._spool.numbers():
-            # Of earlier batches, all others are completed, and do not come back.
-            if number >= self._finished:
-                self._deliveries.spooled(number, self._spool.identities(number))
+        host = resolved(options.access, options.entity).host
+        self._spool = Spool.open(options.spool, options.entity, host)
+        try:
+            self._finished, left = self._spool.settling(_now())
+            self._deliveries = Deliveries(left)
+            for number in self._spool.numbers():
+                # Of earlier batches, all others are completed, and do not come back.
+                if number >= self._finished:
+                    self._deliveries.spooled(number, self._spool.identities(number))
+        except BaseException:
+            self._spool.close()
+            raise
         self._waiting: deque[Delivery] = deque()
         self._receivers = Receivers(options)
         self._settling: Future[list[Identity]] | None = None
@@ -159,19 +167,18 @@ class Intake:
         self._finish(number)
         if number in self._spool.numbers():
             return self._offset(number + 1)
-        if self._is_over:
-            taken: list[Delivery] = []
-        else:
-            taken = self._take(rows, must_be_sure=until is not None)
+        taken = [] if self._is_over else self._take(rows, must_be_sure=until is not None)
         if not taken:
             # Nothing else to do: wait for the completion. A query that ends now would otherwise leave it undone.
             self._settle()
             self._collect()
             self._spool.save_settling(self._finished, self._deliveries.finished, _now())
             return start
-        self._spool.write(number, rows_from(each.message for each in taken), self._options.partitions)
-        self._deliveries.spooled(number, [each.identity for each in taken])
-        self._is_over = until is not None and any(each.identity.enqueued_time > until for each in taken)
+        for ahead, batch in enumerate(taken):
+            self._spool.write(number + ahead, rows_from(each.message for each in batch), self._options.partitions)
+            self._deliveries.spooled(number + ahead, [each.identity for each in batch])
+        newest = max(each.identity.enqueued_time for batch in taken for each in batch)
+        self._is_over = until is not None and newest > until
         self._collect()
         self._settle()
         return self._offset(number + 1)
@@ -180,14 +187,18 @@ class Intake:
         """See `StreamSource.partitions`."""
         if start == end:
             return []
+        first, last = _number_of(start), _number_of(end)
         if end["spool"] != self._spool.identity:
             raise BadSpool(
                 f"The checkpoint needs batches of another spool than '{self._spool.folder}'. Give the query the spool "
-                "it had, or start with a new checkpoint: messages that were not committed come again."
+                f"it had. If it is lost: {START_AGAIN}"
             )
-        numbers = range(start["batch"], end["batch"])
         folder, identity = self._spool.folder, self._spool.identity
-        return [Part(folder, identity, number, part) for number in numbers for part in range(self._spool.parts(number))]
+        return [
+            Part(folder, identity, number, part)
+            for number in range(first, last)
+            for part in range(self._spool.parts(number))
+        ]
 
     def commit(self, end: Offset) -> None:
         """See `StreamSource.commit`."""
@@ -200,22 +211,33 @@ class Intake:
 
     def close(self) -> None:
         """Close the connections and release the spool."""
-        self._receivers.close()
-        self._spool.close()
+        try:
+            self._receivers.close()
+        finally:
+            self._spool.close()
 
     def _offset(self, number: int) -> Offset:
         return {"spool": self._spool.identity, "batch": number}
 
     def _checked(self, start: Offset) -> int:
-        """Return the number of an offset.
+        """Return the number of an offset. Raises `BadSpool` if a batch of that number cannot be the next one.
 
-        An offset of another spool is fine if this one is new: Spark has committed everything up to it.
+        An offset of another spool is fine if this one is new: Spark has committed everything up to it. An offset of
+        this one is older than the spool if the checkpoint is an old copy. Its next batch would get a number that the
+        tables of the query have already, and Spark's file sinks skip such a batch, with all its messages.
         """
-        number: int = start["batch"]
-        if start["spool"] != self._spool.identity and self._spool.numbers():
+        number, numbers = _number_of(start), self._spool.numbers()
+        if start["spool"] != self._spool.identity and (numbers or self._finished > number):
             raise BadSpool(
                 f"The spool '{self._spool.folder}' holds batches of another query than the checkpoint. Give the query "
                 "the spool it had, or an empty one."
+            )
+        newest = max([self._finished, *numbers])
+        if number < newest and number not in numbers:
+            raise BadSpool(
+                f"The checkpoint is older than the spool '{self._spool.folder}': it continues with batch {number}, and "
+                f"the spool is at batch {newest}. Was the checkpoint restored from a backup, or did another query use "
+                f"the spool? {START_AGAIN}"
             )
         return number
 
@@ -223,8 +245,12 @@ class Intake:
         self._finished = number
         self._deliveries.finish(number)
 
-    def _take(self, rows: int, *, must_be_sure: bool) -> list[Delivery]:
-        """Receive until there are new messages or nothing comes. Return those for the next batch, within its limits."""
+    def _take(self, rows: int, *, must_be_sure: bool) -> list[list[Delivery]]:
+        """Receive until there are new messages or nothing comes. Return the next batch; none if there is no message.
+
+        In the mode receive_and_delete the broker has already deleted everything that is here. So the result has further
+        batches then, and no message waits in memory for the next call.
+        """
         while not self._waiting:
             received = self._receivers.receive(rows, self._options.max_bytes)
             for delivery in received.deliveries:
@@ -235,6 +261,14 @@ class Intake:
                 break
             # Messages of finished batches that came again.
             self._settle()
+        batches: list[list[Delivery]] = []
+        while self._waiting and (not batches or self._options.deletes):
+            if batch := self._next_waiting(rows):
+                batches.append(batch)
+        return batches
+
+    def _next_waiting(self, rows: int) -> list[Delivery]:
+        """Return the waiting messages for a batch, within its limits."""
         taken: list[Delivery] = []
         size = 0
         while self._waiting and len(taken) < rows and size < self._options.max_bytes:
@@ -265,6 +299,16 @@ class Intake:
             self._spool.save_settling(self._finished, self._deliveries.finished, _now())
             for number in done:
                 self._spool.delete(number)
+
+
+def _number_of(offset: Offset) -> int:
+    """Return the number of batches that an offset stands for. Raises `BadSpool` if it is not one of ours."""
+    if not isinstance(offset, dict) or not isinstance(number := offset.get("batch"), int) or "spool" not in offset:
+        raise BadSpool(
+            f"The checkpoint belongs to another source: {shown(offset)} is not an offset of format('servicebus'). Use "
+            "a new checkpoint."
+        )
+    return number
 
 
 def _now() -> int:
