@@ -351,14 +351,17 @@ def test_limits_by_rows_and_bytes(amqp: Bus, tmp_path: Path) -> None:
     scene.intake.close()
 
 
-def test_a_query_with_a_new_checkpoint_begins_with_what_is_left(scene: Scene) -> None:
+def test_a_query_with_a_new_checkpoint_begins_with_what_is_left(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.put("1")
     assert scene.batch() == ["1"]
     scene.idle()
     scene.put("2")
     scene.next()
     scene.die()
+    assert "new path" not in caplog.text
     scene.start = scene.intake.first()
+    assert f"An earlier query has used the spool '{scene.options.spool}'" in caplog.text
+    assert "give it a new path too" in caplog.text
     assert scene.batch() == ["2"]
     scene.idle()
     assert scene.left() == 0

@@ -26,6 +26,7 @@ lost.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ from oncebus.connector.spool import START_AGAIN, Identity, Spool, read_part
 from oncebus.durations import MINUTE
 from oncebus.errors import shown
 
+_LOG = logging.getLogger("oncebus.connector")
 Offset = dict[str, Any]
 
 
@@ -159,6 +161,14 @@ class Intake:
     def first(self) -> Offset:
         """See `StreamSource.initialOffset`."""
         unfinished = [number for number in self._spool.numbers() if number >= self._finished]
+        if self._finished or unfinished:
+            # Nothing tells which sink the query has, so this cannot be refused.
+            _LOG.warning(
+                "An earlier query has used the spool '%s', and this one has a new checkpoint. If it writes with a file "
+                "sink of Spark (parquet, json, ...), give it a new path too, or it loses messages: the sink skips "
+                "batches whose numbers the old path has.",
+                self._spool.folder,
+            )
         return self._offset(min(unfinished, default=self._finished))
 
     def next_after(self, start: Offset, rows: int, until: int | None) -> Offset:
