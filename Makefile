@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-quick bench-broker docs dist image test-image clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check lint types torture history test-compat bench bench-quick bench-broker docs dist image test-image clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,10 +16,11 @@ setup: java $(VENV)/.ready warm-up ## install everything into .venv
 java: ## check that there is Java 17 or later, and install it on Debian if there is none
 	@tools/need-java
 
+# Python compiles the modules that it imports; pip would compile all of them.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo 'Installing Oncebus, Spark and the tools for tests into $(VENV): 1.7 GB, some minutes, once.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[connect,dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[connect,dev]'
 	@touch $@
 
 demo: setup ## send messages through a broker as fast as the official client can; KEEP=1 leaves the broker running
@@ -34,12 +35,16 @@ test-programs: ## check that there is what the tests need, and install it on Deb
 	@tools/need npm npm
 	@tools/need chromium chromium
 
-check: setup ## lint and type-check
+check: ## lint, check the types and build the documentation, two at a time
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types lint docs
+
+lint: setup ## check format, style and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
-	@$(MAKE) --no-print-directory docs
+
+types: setup ## check the types
+	$(BIN)/mypy
 
 # Without the archive Spark starts too, only later.
 warm-up: java $(VENV)/.ready ## build the cache that speeds up Spark's start
@@ -48,8 +53,9 @@ warm-up: java $(VENV)/.ready ## build the cache that speeds up Spark's start
 test-fast: setup ## run the tests that need neither Spark, browser nor other processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not torture'
 
+# Three processes for two cores: tests often wait for a broker or a client.
 test: setup test-programs check ## check and test everything
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 torture: setup test-programs ## run the long tests: kills, fuzzing, many connections
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'

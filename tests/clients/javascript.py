@@ -25,6 +25,7 @@ INSTALLED = Path(sys.prefix) / "javascript"
 """Lies in the virtual environment, so git ignores it and it is deleted with the environment."""
 
 PATIENCE = 120.0
+_FRAMES_SHOWN = 100
 _AT_ONCE = threading.Semaphore(3)
 """More at the same time would delay one another for longer than the shortest lock."""
 
@@ -114,14 +115,15 @@ class Node:
 
 @contextmanager
 def started(name: str, served: Served, port: int, queue: str) -> Iterator[Node]:
-    """Run a program for the block. It must succeed after its input ends."""
-    with workplace(HERE / name) as folder:
+    """Run a program for the block. It must succeed after its input ends. If it does not, print its last AMQP frames."""
+    with workplace(HERE / name) as folder, (folder / "frames").open("w+") as frames:
         process = subprocess.Popen(
             ["node", name],
             cwd=folder,
-            env=environment(served, port, QUEUE=queue),
+            env=environment(served, port, QUEUE=queue, DEBUG="rhea:frames"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=frames,
             text=True,
         )
         with process:
@@ -130,5 +132,9 @@ def started(name: str, served: Served, port: int, queue: str) -> Iterator[Node]:
                 assert process.stdin is not None
                 process.stdin.close()
                 assert process.wait(PATIENCE) == 0
+            except BaseException:
+                frames.seek(0)
+                print("".join(frames.readlines()[-_FRAMES_SHOWN:]))
+                raise
             finally:
                 process.kill()

@@ -77,7 +77,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_history_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:
@@ -230,7 +230,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
 
 
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
     """A batch that is discarded leaves no trace; one that joins is remembered."""
     reference = Reference()
@@ -257,6 +257,6 @@ def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch]
 
 @pytest.mark.torture
 @given(history=histories(most_batches=60), data=st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_long_histories(history: list[Batch], data: st.DataObject) -> None:
     test_a_history_is_judged_as_the_reference_does.hypothesis.inner_test(history, 0, 2, 1, data)  # type: ignore[attr-defined]
