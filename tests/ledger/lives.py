@@ -1,8 +1,9 @@
 """Lives of a ledger: random sequences of everything that happens to one, compared with the reference after each step.
 
-A life has batches of a query or batches outside one, repetitions, restored checkpoints, forgets, asides, compactions
-and changes of the number of parts. Any of them may die before any change of a file. Tasks and compactions may also be
-*held*: they stop before a change or a listing, others do their work, and later they go on as if nothing had happened.
+A life has batches of a query, batches in `foreachBatch` or batches outside a query, repetitions, restored checkpoints,
+forgets, asides, compactions and changes of the number of parts. Any of them may die before any change of a file. Tasks
+and compactions may also be *held*: they stop before a change or a listing, others do their work, and later they go on
+as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from enum import Enum
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -21,11 +26,11 @@ from ledger.test_asides import Checkpoint
 from ledger.test_generations import HERE, dead_owner
 from oncebus.detection import judge
 from oncebus.errors import OncebusError
-from oncebus.ledger import LANES, Ledger, LedgerBatch, LedgerInUse, Writer
+from oncebus.ledger import LANES, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
 from oncebus.ledger.forgetting import forget
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.local_storage import LocalStorage
-from oncebus.ledger.names import horizon_of
+from oncebus.ledger.names import horizon_of, parse_run_names
 from oncebus.ledger.run import RecallFrom
 from oncebus.ledger.storage import Piece, Stamp
 from reference import Forget, Message, Reference, Verdict
@@ -41,45 +46,59 @@ class Died(Exception):
     """The process of a writer was killed."""
 
 
-class Process(LocalStorage):
-    """A folder as one process sees it, which dies or is held before one of its operations."""
+class Operation(NamedTuple):
+    """Something that a process is about to do with the folder. `number` counts its operations of all kinds."""
 
-    def __init__(self, folder: str, dies_at: int | None = None, held_at: int | None = None) -> None:
+    number: int
+    kind: str
+    name: str = ""
+
+    @property
+    def is_merge(self) -> bool:
+        """Return whether a merged run is about to be published."""
+        return self.kind == "publish" and any(run.is_merged for run in parse_run_names([self.name]))
+
+
+class Process(LocalStorage):
+    """A folder as one process sees it, which dies or is held before the first operation that `strikes` chooses."""
+
+    def __init__(self, folder: str, strikes: Callable[[Operation], bool], *, dies: bool) -> None:
         super().__init__(folder)
-        self._dies_at, self._held_at = dies_at, held_at
+        self._strikes, self._dies = strikes, dies
         self._operations = 0
+        self._is_held = False
         self.is_dead = False
         self._goes_on = threading.Event()
         self._is_settled = threading.Event()
         self._thread: threading.Thread | None = None
 
     def names(self) -> dict[str, Stamp]:
-        self._operate()
+        self._operate("names")
         return super().names()
 
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
-        self._operate()
+        self._operate("publish", name)
         super().publish(name, pieces)
 
     def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
-        self._operate()
+        self._operate("publish new", name)
         return super().publish_new(name, pieces)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self._operate()
+            self._operate("delete", name)
             super().delete([name])
 
-    def _operate(self) -> None:
-        if self._operations == self._dies_at:
-            self.is_dead = True
+    def _operate(self, kind: str, name: str = "") -> None:
+        if not self.is_dead and not self._is_held and self._strikes(Operation(self._operations, kind, name)):
+            if self._dies:
+                self.is_dead = True
+            else:
+                self._is_held = True
+                self._is_settled.set()
+                self._goes_on.wait()
         if self.is_dead:
             raise Died
-        if self._operations == self._held_at:
-            self._is_settled.set()
-            self._goes_on.wait()
-            if self.is_dead:
-                raise Died
         self._operations += 1
 
     def start(self, work: Callable[[Ledger], object]) -> bool:
@@ -96,10 +115,9 @@ class Process(LocalStorage):
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
         self._is_settled.wait()
-        is_held = self._operations == self._held_at
-        if not is_held:
+        if not self._is_held:
             self._thread.join()
-        return is_held
+        return self._is_held
 
     def go_on(self) -> None:
         """Do the rest of the work."""
@@ -113,16 +131,24 @@ class Process(LocalStorage):
         self.go_on()
 
 
+class Kind(Enum):
+    """The writers of a life."""
+
+    QUERY = "the tasks of a streaming query"
+    FOREACH = "batches in foreachBatch"
+    OUTSIDE = "batches outside a query"
+
+
 class Life:
     """One life. `figures` counts what happened."""
 
-    def __init__(self, folder: str, seed: int, figures: Counter[str], *, is_query: bool, repeatable: int) -> None:
+    def __init__(self, folder: str, seed: int, figures: Counter[str], *, kind: Kind, repeatable: int) -> None:
         self._chance = random.Random(seed)
         self._folder = f"{folder}/ledger"
         self._ledger = Ledger.open(self._folder)
         self._ledger.describe_or_check(["key string"])
         self._checkpoint = Checkpoint(Path(folder, "checkpoint"))
-        self._is_query, self._repeatable, self._furthest = is_query, repeatable, 0
+        self._kind, self._repeatable, self._furthest = kind, repeatable, 0
         self._figures = figures
         self._now, self._sequence, self._start, self._number = START, 0, 0, 0
         self._reference = Reference()
@@ -134,8 +160,18 @@ class Life:
 
     def live(self, steps: int) -> None:
         actions = [self._batch] * 6 + [self._compact, self._forget]
-        if self._is_query:
-            actions += [self._go_back, self._aside, self._aside]
+        if self._kind is not Kind.OUTSIDE:
+            actions += [self._aside, self._aside]
+        if self._kind is Kind.QUERY:
+            actions += [self._go_back]
+        with mock.patch.object(Owner, "this_process", self._owner):
+            self._live(actions, steps)
+
+    def _owner(self) -> Owner:
+        """Return the process. In foreachBatch, each start of the query is a process on another machine."""
+        return Owner(f"machine {self._start}", 1, "0") if self._kind is Kind.FOREACH else HERE
+
+    def _live(self, actions: Sequence[Callable[[], None]], steps: int) -> None:
         try:
             for _ in range(steps):
                 self._chance.choice(actions)()
@@ -173,7 +209,7 @@ class Life:
         messages = []
         for _ in range(chance.randrange(7)):
             self._sequence += 1
-            kind = Forget if forgets and chance.random() < 0.2 else Message
+            kind = Forget if forgets and chance.random() < 0.3 else Message
             time = self._now - chance.choice((0, 0, *STEPS)) + chance.choice((0, 0, 0, 0, 5 * SECOND, YEAR))
             # Without numbers, a row that was forgotten and comes again has an entry that equals the forgotten one.
             sequence = chance.choice((0, self._sequence))
@@ -183,10 +219,10 @@ class Life:
 
     def _batch(self) -> None:
         batch = self._messages(forgets=True)
-        if self._is_query:
-            self._batch_of_query(batch)
-        else:
+        if self._kind is Kind.OUTSIDE:
             self._batch_outside(batch)
+        else:
+            self._batch_of_query(batch)
 
     def _batch_of_query(self, batch: Batch) -> None:
         """Run the next batch of the query. Before it succeeds, tasks of it may die, be held, or be run again."""
@@ -195,14 +231,28 @@ class Life:
         self._furthest = max(self._furthest, number)
         expected = self._reference.batch(batch.messages, batch.clock)
         self._checkpoint.plan(number)
+        run = self._run_foreach if self._kind is Kind.FOREACH else self._run_query
         for _ in range(self._chance.choice((0, 0, 0, 1, 1, 2))):
-            writer = self._writer()
-            self._harm(lambda ledger, writer=writer: run_tasks(ledger, writer, number, batch))  # type: ignore[misc]
+            self._harm(run(number, batch))
             self._start += self._chance.random() < 0.3
         for _ in range(self._chance.choice((1, 1, 2))):
-            assert run_tasks(Ledger.open(self._folder), self._writer(), number, batch) == expected
+            assert run(number, batch)(Ledger.open(self._folder)) == expected
         self._checkpoint.commit(number)
         self._number += 1
+
+    def _run_query(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
+        writer = self._writer()
+        return lambda ledger: run_tasks(ledger, writer, number, batch)
+
+    def _run_foreach(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
+        def run(ledger: Ledger) -> dict[Message, Verdict]:
+            opened = ledger.batch(query="query", batch=number)
+            opened.begin(lambda _: False, self._owner())
+            found = judge_parts(opened, batch, tidies=True)
+            opened.commit()
+            return found
+
+        return run
 
     def _writer(self) -> Writer:
         main = self._ledger.listing().main
@@ -266,7 +316,8 @@ class Life:
         digests = np.array([digest(key) for key in keys], np.uint64)
 
         def run(ledger: Ledger) -> int:
-            opened = ledger.batch(checkpoint=self._checkpoint.folder) if self._is_query else ledger.batch()
+            is_aside = self._kind is not Kind.OUTSIDE
+            opened = ledger.batch(checkpoint=self._checkpoint.folder) if is_aside else ledger.batch()
             return forget(ledger, opened, digests[:, 0].copy(), digests[:, 1].copy())
 
         before = self._ledger.newest()
@@ -280,7 +331,7 @@ class Life:
         self._figures["forgets"] += 1
 
     def _aside(self) -> None:
-        """Run a batch beside the query, which runs a batch of its own meanwhile."""
+        """Run a batch beside the query, which runs batches of its own meanwhile."""
         if not self._number:
             return
         side = self._messages(forgets=False)
@@ -289,7 +340,7 @@ class Life:
         self._open = opened.generation.token
         model, since, newest = self._reference.aside(), len(self._reference.accepted), self._ledger.newest()
         expected = model.batch(side.messages, side.clock)
-        if self._chance.random() < 0.7:
+        for _ in range(self._chance.randrange(4)):
             self._batch_of_query(self._messages(forgets=False))
         if self._ledger.newest() != newest:
             # The query has started again.
@@ -318,17 +369,21 @@ class Life:
             assert self._held
 
     def _harm(self, work: Callable[[Ledger], object], *, may_be_held: bool = True) -> None:
-        """Do some work in a process of its own that dies or is held before one of its operations, if it has as many."""
-        moment = self._chance.randrange(MOST_OPERATIONS)
-        if may_be_held and self._chance.random() < 0.5:
-            process = Process(self._folder, held_at=moment)
-            if process.start(work):
-                self._held.append(process)
-                self._figures["held"] += 1
-        else:
-            process = Process(self._folder, dies_at=moment)
-            process.start(work)
-            self._figures["died"] += process.is_dead
+        """Do some work in a process of its own that dies or is held before one of its operations, if it gets there."""
+        moment, deletes = self._chance.randrange(MOST_OPERATIONS), count(self._chance.randrange(-6, 0))
+        name, strikes = self._chance.choice(
+            (
+                ("", lambda operation: operation.number == moment),
+                (" in a merge", lambda operation: operation.is_merge),
+                (" between deletes", lambda operation: operation.kind == "delete" and next(deletes) == 0),
+            )
+        )
+        dies = not may_be_held or self._chance.random() < 0.5
+        process = Process(self._folder, strikes, dies=dies)
+        if process.start(work):
+            self._held.append(process)
+            self._figures[f"held{name}"] += 1
+        self._figures[f"died{name}"] += process.is_dead
         self._believe_dead()
 
     def _believe_dead(self) -> None:
@@ -354,11 +409,14 @@ def run_tasks(ledger: Ledger, writer: Writer, number: int, batch: Batch) -> dict
     return found
 
 
-def judge_parts(opened: LedgerBatch, batch: Batch) -> dict[Message, Verdict]:
+def judge_parts(opened: LedgerBatch, batch: Batch, *, tidies: bool = False) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
     for part, messages in enumerate(split(batch.messages, 2 if batch.parts == LANES else batch.parts)):
         if messages:
-            place = opened.generation, opened.number
-            verdicts = opened.ledger.judge(rows_of(messages), *place, part=part, parts=batch.parts, clock=batch.clock)
+            ledger, generation, number = opened.ledger, opened.generation, opened.number
+            rows = rows_of(messages)
+            verdicts = ledger.judge(rows, generation, number, part=part, parts=batch.parts, clock=batch.clock)
             found |= verdicts_of(messages, verdicts)
+            if tidies:
+                ledger.tidy(generation, number, part=part, parts=batch.parts)
     return found

@@ -121,3 +121,26 @@ def test_a_repeated_forget_writes_the_same_run_after_a_merge(ledger: Ledger) -> 
             ledger.tidy(generation, 6, part=0, parts=1)
     assert any(run.is_merged for run in ledger.listing().runs)
     assert [run.last.batch for run in ledger.listing().runs].count(6) == 1
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_merges_that_overlap_lose_no_key(ledger: Ledger, compacts: bool) -> None:
+    """Two processes have merged different runs of one part: a task that Spark gave up went on beside its successor."""
+    generation = ledger.join(Writer("aa", "query", HERE), 0)
+    keys = [f"k{number}" for number in range(10)]
+    for number, key in enumerate(keys):
+        new_keys(ledger, generation, number, [key], START)
+    visible = ledger.listing().visible()
+    for chosen in (visible[:5], visible[3:8]):
+        ledger.merge(chosen, "bb", START)
+    assert [problem.file[:12] for problem in ledger.verify().problems] == ["run-1.3-1.7-"]
+    with eager(1, 2):
+        for number in range(10, 18):
+            assert new_keys(ledger, generation, number, [*keys, f"k{number}"], START) == [f"k{number}"]
+            keys.append(f"k{number}")
+            if compacts:
+                ledger.compact(lambda _: False)
+            else:
+                ledger.tidy(generation, number, part=0, parts=1)
+    assert ledger.verify().problems == [], "the next merges have put them together"
+    assert len(ledger.listing().runs) < 10
