@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from histories import SECOND, START, Batch, histories
+from ledger.processes import Died
 from ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
 from ledger.test_forgetting import accepted, rows_of
 from ledger.test_generations import ELSEWHERE, HERE, dead_owner
-from ledger.test_ledger_properties import Died, DyingStorage, eager, memory_folder, run_batch, started
+from ledger.test_ledger_properties import DyingStorage, eager, memory_folder, run_batch, started
 from oncebus.cli import main
 from oncebus.ledger import (
     CorruptRun,

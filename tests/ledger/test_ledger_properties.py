@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
+from ledger.processes import Died
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging, tidying
 from oncebus.ledger.local_storage import LocalStorage
@@ -126,10 +127,6 @@ def is_rewritten(ledger: Ledger, run: RunName) -> bool:
         return run.origin is not None
     with open(f"{ledger.location}/{run}", "rb") as file:
         return RunHeader.checksum_in(file.read(HEADER_BYTES)) != run.origin
-
-
-class Died(Exception):
-    pass
 
 
 class DyingStorage(LocalStorage):
