@@ -90,13 +90,13 @@ class Scene:
             receivers.receive = receive  # type: ignore[method-assign]
 
         def found() -> bool:
-            ends.append(self._ask(rows))
+            ends.append(self.asked(rows))
             return ends[-1] != self.start
 
         self.bus.until(found, "another batch")
         return ends[-1]
 
-    def _ask(self, rows: int) -> Offset:
+    def asked(self, rows: int) -> Offset:
         # The client compares the end of a lock with the machine's clock, so the broker's must not be far behind.
         assert self.bus.time is not None
         self.bus.time.now = max(self.bus.time.now, wall_time())
@@ -104,13 +104,13 @@ class Scene:
 
     def quiet(self) -> None:
         """Ask for a batch once. There is none."""
-        assert self._ask(1000) == self.start
+        assert self.asked(1000) == self.start
 
     def idle(self) -> None:
         """Ask for batches until everything is completed. There is none."""
 
         def completed() -> bool:
-            assert self._ask(1000) == self.start
+            assert self.asked(1000) == self.start
             return not self.intake.unconfirmed
 
         self.bus.until(completed, "all messages are completed")
@@ -150,8 +150,8 @@ class Scene:
         receive = self.bus.broker.receive(parse_address(self.queue), 1000, mode=Mode.RECEIVE_AND_DELETE, wait=0.1)
         return len(self.bus.run(receive))
 
-    def left_in(self, session: str) -> int:
-        """Count the messages of a session that are not completed."""
+    def left_in(self, session: str | None) -> int:
+        """Count the messages of a session, or of a queue without sessions, that are not completed."""
         self.bus.advance(LOCK)
         return len(self.bus.run(self.bus.broker.peek(parse_address(self.queue), 1, 1000, session=session)))
 
@@ -227,10 +227,11 @@ def test_death_before_the_messages_are_completed(scene: Scene) -> None:
     assert scene.batch(together=2) == ["1", "2"]
     scene.die()
     scene.idle()
-    scene.put("3")
-    assert scene.batch() == ["3"]
-    scene.die()
-    scene.idle()
+    for body in "34":
+        scene.put(body)
+        assert scene.batch() == [body]
+        scene.die()
+        scene.idle()
     assert scene.left() == 0
 
 

@@ -70,6 +70,10 @@ def test_wrong_options_of_a_sink(given: dict[str, str], error: str) -> None:
         ({"spool": "/a", "mode": "peek"}, "Option 'mode' 'peek' must be one of: peek_lock, receive_and_delete."),
         ({"spool": "/a", "mode": "receive_and_delete", "sessions": "true"}, "cannot be combined with sessions"),
         ({"spool": "/a", "sub_queue": "dlq"}, "must be one of: dead_letter, transfer_dead_letter."),
+        (
+            {"spool": "/a", "sub_queue": "dead_letter", "sessions": "true"},
+            "Option 'sessions' cannot be true for the dead-letter queue of queue 'orders': it has no sessions.",
+        ),
         ({"spool": "/a", "wait": "1 hour"}, "must be at most"),
         ({"spool": "/a", "subscription": "s"}, "Option 'subscription' needs the option 'topic'"),
     ],
@@ -107,10 +111,10 @@ def test_the_string_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("BUS", STRING + "\n")
     assert Access(variable="BUS").host == "localhost:5672"
     with pytest.raises(BadOption, match=r"The environment variable 'NONE' .* is not set"):
-        Access(variable="NONE").resolved()
+        Access(variable="NONE").resolved("a")
     file = tmp_path / "string"
     file.write_text(STRING + "\n")
-    assert Access(file=str(file)).resolved() == Access(connection_string=STRING)
+    assert Access(file=str(file)).resolved("a") == Access(connection_string=STRING)
 
 
 def test_a_file_that_holds_no_connection_string(tmp_path: Path) -> None:
@@ -130,15 +134,23 @@ def test_a_file_that_holds_no_connection_string(tmp_path: Path) -> None:
     }
     for path, reason in reasons.items():
         with pytest.raises(BadOption) as raised:
-            Access(file=path).resolved()
+            Access(file=path).resolved("a")
         assert str(raised.value) == f"Cannot read {path!r} (option 'connection_string_file'): {reason}."
 
 
 @pytest.mark.parametrize("string", ["garbage", f"SharedAccessKey={SECRET}", f"Endpoint=;SharedAccessKey={SECRET}"])
 def test_a_connection_string_without_an_endpoint(string: str) -> None:
     with pytest.raises(BadOption) as raised:
-        Access(connection_string=string).client()
+        Access(connection_string=string).resolved("orders")
     assert str(raised.value) == "The connection string has no part 'Endpoint=sb://…'."
+
+
+def test_a_connection_string_of_another_entity() -> None:
+    access = Access(connection_string=f"{STRING};EntityPath=orders")
+    assert access.resolved("orders") == access
+    with pytest.raises(BadOption) as raised:
+        access.resolved("other")
+    assert str(raised.value) == "The connection string is for 'orders' (its part EntityPath), not for 'other'."
 
 
 def test_a_connection_string_without_a_key() -> None:

@@ -6,6 +6,7 @@ import random
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
@@ -26,8 +27,10 @@ from oncebus.connector.attempts import pauses
 from oncebus.connector.detecting import Unknown, detection_window
 from oncebus.connector.errors import BadColumn, BadOption, BadRow
 from oncebus.connector.failures import may_pass
+from oncebus.connector.ids import Ids
 from oncebus.connector.rows import SINK_COLUMNS, check_columns, message_from
 from oncebus.connector.sending import MOST_MESSAGES, Placed, packed, runs
+from oncebus.connector.sink import _messages
 from servicebus.bus import encoded
 
 PLACE = "row 5 of partition 2"
@@ -124,6 +127,16 @@ def test_an_empty_id() -> None:
     """A broker would take all such rows for duplicates of each other, or for messages without an id."""
     with pytest.raises(BadRow, match=f"^Column 'message_id' is empty in {PLACE}. Give null for an id that is derived"):
         message_from({"body": b""}, "", PLACE)
+
+
+def test_a_time_that_python_does_not_have() -> None:
+    late = pa.array([10**18], pa.timestamp("us", tz="UTC"))
+    batch = pa.record_batch([pa.array(["a"]), late], ["body", "scheduled_enqueue_time"])
+    error = (
+        "^Column 'scheduled_enqueue_time' in partition 2 has a value that is out of range: date value out of range.$"
+    )
+    with pytest.raises(BadRow, match=error):
+        list(_messages(iter([batch]), Ids(["write"], 2, "a"), 2))
 
 
 class Box:

@@ -58,7 +58,7 @@ def retry(
 
 def resolved(access: Access, entity: Entity) -> Access:
     """Return an access that holds the connection string itself, if there is one. Raises an error of Oncebus."""
-    return retry(access.resolved, lambda: f"Reading the connection string for {entity}", 0)
+    return retry(lambda: access.resolved(entity.name), lambda: f"Reading the connection string for {entity}", 0)
 
 
 def pauses(

@@ -47,31 +47,36 @@ class Access:
         """Whether the next connection may get another connection string, because the file was replaced."""
         return self.file is not None
 
-    def resolved(self) -> Access:
-        """Return an access that holds the connection string itself, if there is one. Raises `BadOption`."""
+    def resolved(self, entity: str) -> Access:
+        """Return an access that holds the connection string itself, if there is one.
+
+        Raises `BadOption`, also if the connection string is for another entity.
+        """
         text = self._secret()
         found = self if text is None else Access(connection_string=text)
-        # Find out now that there is no endpoint.
-        found.parts()
+        path = found.parts().get("EntityPath")
+        if path and path != entity:
+            raise BadOption(
+                f"The connection string is for {shown(path)} (its part EntityPath), not for {shown(entity)}."
+            )
         return found
 
     def client(self) -> ServiceBusClient:
-        """Open a client that does not retry by itself. Raises `BadOption`.
+        """Open a client that does not retry by itself, with a resolved access. Raises `BadOption`.
 
         The sink and the source retry themselves: they know for how long, and what a new connection means.
         """
         return self._opened(ServiceBusClient, self.token_credential)
 
     def async_client(self) -> AsyncClient:
-        """Open a client for asyncio that does not retry by itself. Raises `BadOption`."""
+        """Open a client for asyncio that does not retry by itself, with a resolved access. Raises `BadOption`."""
         return self._opened(AsyncClient, lambda: self.token_credential("azure.identity.aio"))
 
     def _opened(self, kind: Callable[..., C], credential: Callable[[], Any]) -> C:
-        text = self.resolved().connection_string
-        if text is None:
+        if self.connection_string is None:
             return kind(self.namespace, credential(), **_PATIENCE)
         try:
-            opened: C = kind.from_connection_string(text, **_PATIENCE)  # type: ignore[attr-defined]
+            opened: C = kind.from_connection_string(self.connection_string, **_PATIENCE)  # type: ignore[attr-defined]
         except ValueError as error:
             raise BadOption(f"The connection string is not usable: {' '.join(str(error).split())}") from None
         return opened

@@ -173,9 +173,12 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     if deletes and sessions:
         # A link leaves its session after each micro-batch. The messages that are under way then would be lost.
         raise BadOption("The mode 'receive_and_delete' cannot be combined with sessions: use 'peek_lock'.")
+    entity = _entity(options)
+    if sessions and entity.sub_queue is not None:
+        raise BadOption(f"Option 'sessions' cannot be true for {entity}: it has no sessions.")
     return StreamOptions(
         access=access_from(options.values),
-        entity=_entity(options),
+        entity=entity,
         retry_timeout=options.seconds("retry_timeout"),
         spool=spool,
         deletes=deletes,

@@ -45,7 +45,7 @@ class BatchSource(DataSourceReader):
                 "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
                 "keep_alive": 0,
             }
-            access = options.access.resolved()
+            access = options.access.resolved(entity.name)
             self._where = f"{entity} at {access.host}"
             with access.client() as client:
                 if entity.subscription is None:

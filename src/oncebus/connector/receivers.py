@@ -189,7 +189,7 @@ class Receivers:
         if link.receiver is None:
             options, entity = self._options, self._options.entity
             # Reading a file may hang, and this thread serves all links.
-            access = await asyncio.wrap_future(in_thread(options.access.resolved))
+            access = await asyncio.wrap_future(in_thread(lambda: options.access.resolved(entity.name)))
             self._where = f"{entity} at {access.host}"
             link.client = access.async_client()
             deletes = ServiceBusReceiveMode.RECEIVE_AND_DELETE

@@ -163,7 +163,7 @@ class Sending:
             abandoned, sender = self._abandoned, self._sender
         if sender is not None:
             return sender
-        access = self._access.resolved()
+        access = self._access.resolved(self._entity.name)
         self._where = f"{self._entity} at {access.host}"
         client = access.client()
         make = client.get_topic_sender if self._entity.is_topic else client.get_queue_sender

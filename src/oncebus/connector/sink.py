@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from oncebus.connector.errors import ServiceBusFailure, one_line
+from oncebus.connector.errors import BadRow, ServiceBusFailure, one_line
 from oncebus.connector.ids import Ids
 from oncebus.connector.options import SinkOptions
 from oncebus.connector.rows import message_from
@@ -86,13 +86,21 @@ def _send(batches: Iterator[pa.RecordBatch], options: SinkOptions, ids: Ids, par
 def _messages(batches: Iterator[pa.RecordBatch], ids: Ids, partition: int) -> Iterator[Placed]:
     position = 0
     for batch in batches:
-        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(batch.schema.names)}
+        columns = {name: _values(name, batch.column(at), partition) for at, name in enumerate(batch.schema.names)}
         for values in zip(*columns.values(), strict=True):
             row = {name: _plain(value) for name, value in zip(columns, values, strict=True)}
             place = f"row {position} of partition {partition}"
             given = row.get("message_id")
             yield Placed(message_from(row, ids.next_for(row) if given is None else given, place), place)
             position += 1
+
+
+def _values(name: str, column: pa.Array, partition: int) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError) as error:
+        # Spark has times after the year 9999.
+        raise BadRow(f"Column '{name}' in partition {partition} has a value that is out of range: {error}.") from None
 
 
 def _plain(value: Any) -> Any:

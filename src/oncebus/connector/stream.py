@@ -156,6 +156,7 @@ class Intake:
         self._receivers = Receivers(options)
         self._settling: Future[list[Identity]] | None = None
         self._committed = 0
+        self._is_resumed = False
         self._is_over = False
 
     def first(self) -> Offset:
@@ -174,6 +175,7 @@ class Intake:
     def next_after(self, start: Offset, rows: int, until: int | None) -> Offset:
         """See `StreamSource.latestOffset`. `until` is the time at which the query should end; None for never."""
         number = self._checked(start)
+        self._resume(number)
         self._finish(number)
         if number in self._spool.numbers():
             return self._offset(number + 1)
@@ -203,6 +205,7 @@ class Intake:
                 f"The checkpoint needs batches of another spool than '{self._spool.folder}'. Give the query the spool "
                 f"it had. If it is lost: {START_AGAIN}"
             )
+        self._resume(first)
         folder, identity = self._spool.folder, self._spool.identity
         return [
             Part(folder, identity, number, part)
@@ -250,6 +253,14 @@ class Intake:
                 f"the spool? {START_AGAIN}"
             )
         return number
+
+    def _resume(self, number: int) -> None:
+        """Note that everything before the first offset of a run is committed: Spark has it from its log on the disk.
+
+        Without this, files would pile up if every run of the query dies before Spark calls `commit`.
+        """
+        if not self._is_resumed:
+            self._committed, self._is_resumed = number, True
 
     def _finish(self, number: int) -> None:
         self._finished = number
