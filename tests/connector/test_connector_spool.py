@@ -125,7 +125,7 @@ def test_a_spool_that_the_driver_may_not_use_any_more(tmp_path: Path) -> None:
     for what, call in calls:
         with another_user(spool.folder), pytest.raises(BadSpool) as raised:
             call()
-        advice = "Nothing is lost: correct this, and start the query again."
+        advice = "Correct this, and start the query again: in the mode peek_lock nothing is lost."
         assert str(raised.value) == f"{what} cannot be used: Permission denied. {advice}"
     # Nothing has changed.
     assert (spool.numbers(), spool.identities(0)) == ([0], [identity(1)])

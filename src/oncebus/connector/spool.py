@@ -267,8 +267,8 @@ def _reported(folder: str, name: str | None = None) -> Iterator[None]:
             raise _damaged(f"'{name}' of the spool '{folder}'", name, error) from None
         what = f"The spool '{folder}'" if name is None else f"The file '{name}' of the spool '{folder}'"
         raise BadSpool(
-            f"{what} cannot be used: {error.strerror or error}. Nothing is lost: correct this, and start the query "
-            "again."
+            f"{what} cannot be used: {error.strerror or error}. Correct this, and start the query again: in the mode "
+            "peek_lock nothing is lost."
         ) from None
     except _DAMAGE as error:
         if name is None:
