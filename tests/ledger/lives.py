@@ -24,7 +24,7 @@ from ledger.processes import Process
 from ledger.test_asides import Checkpoint
 from ledger.test_generations import HERE, dead_owner
 from oncebus.detection import judge
-from oncebus.ledger import LANES, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
+from oncebus.ledger import LANES, CheckpointTooOld, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
 from oncebus.ledger.forgetting import forget
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.names import horizon_of
@@ -58,9 +58,12 @@ class Life:
         self._kind, self._repeatable, self._furthest = kind, repeatable, 0
         self._figures = figures
         self._now, self._sequence, self._start, self._number = START, 0, 0, 0
-        self._reference = Reference()
+        self._lateness = self._chance.choice((0, 0, 30 * SECOND))
+        self._reference = Reference(self._lateness)
         self._before: list[Reference] = []
-        """The state before each batch that may be repeated, the newest last."""
+        """The state before each batch since the last aside, the newest last. Earlier batches are not repeated."""
+        self._done: list[tuple[Batch, dict[Message, Verdict]]] = []
+        """All batches and their verdicts."""
         self._held: list[Process] = []
         self._open: str | None = None
         """The token of the aside that is open."""
@@ -106,7 +109,7 @@ class Life:
         times = [self._now - 60 * SECOND, self._now, self._now + YEAR]
         for time in times:
             asked = [Message(key, time, 2**40, 90 * SECOND) for key in KEYS]
-            verdicts = judge(rows_of(asked), recall, horizon_of(visible))
+            verdicts = judge(rows_of(asked, self._lateness), recall, horizon_of(visible))
             assert verdicts_of(asked, verdicts) == deepcopy(self._reference).batch(asked, time)
             self._figures["verdicts compared"] += len(asked)
 
@@ -134,7 +137,7 @@ class Life:
     def _batch_of_query(self, batch: Batch) -> None:
         """Run the next batch of the query. Before it succeeds, tasks of it may die, be held, or be run again."""
         number = self._number
-        self._before = [*self._before[1 - self._repeatable :], deepcopy(self._reference)]
+        self._before.append(deepcopy(self._reference))
         self._furthest = max(self._furthest, number)
         expected = self._reference.batch(batch.messages, batch.clock)
         self._checkpoint.plan(number)
@@ -146,16 +149,17 @@ class Life:
             assert run(number, batch)(Ledger.open(self._folder)) == expected
         self._checkpoint.commit(number)
         self._number += 1
+        self._done.append((batch, expected))
 
     def _run_query(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
         writer = self._writer()
-        return lambda ledger: run_tasks(ledger, writer, number, batch)
+        return lambda ledger: run_tasks(ledger, writer, number, batch, self._lateness)
 
     def _run_foreach(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
         def run(ledger: Ledger) -> dict[Message, Verdict]:
             opened = ledger.batch(query="query", batch=number)
             opened.begin(lambda _: False, self._owner())
-            found = judge_parts(opened, batch, tidies=True)
+            found = judge_parts(opened, batch, self._lateness, tidies=True)
             opened.commit()
             return found
 
@@ -175,7 +179,7 @@ class Life:
         def run(ledger: Ledger) -> list[dict[Message, Verdict]]:
             opened = ledger.batch()
             opened.begin(lambda _: False, HERE)
-            found = [judge_parts(opened, each) for each in evaluated]
+            found = [judge_parts(opened, each, self._lateness) for each in evaluated]
             opened.commit() if joins else opened.discard()
             return found
 
@@ -201,11 +205,15 @@ class Life:
             assert self._reference.join(other, len(self._reference.accepted))
 
     def _go_back(self) -> None:
-        """Restore the checkpoint from before one of the last batches, and continue with other rows."""
+        """Restore the checkpoint from before one of the last batches. Continue with the same rows or with others."""
         most = min(len(self._before), self._number - (self._furthest - self._repeatable + 1))
         if most < 1:
             return
         back = self._chance.randrange(1, most + 1)
+        if self._chance.random() < 0.5:
+            self._repeat(back)
+            return
+        self._done = self._done[:-back]
         self._reference = self._before[-back]
         self._before = self._before[:-back]
         self._number -= back
@@ -215,6 +223,17 @@ class Life:
         self._start += 1
         self._batch_of_query(self._messages(forgets=True))
         self._figures["checkpoints restored"] += 1
+
+    def _repeat(self, back: int) -> None:
+        """Start the same plan again from an older checkpoint. Its batches get the same rows."""
+        main = self._ledger.listing().main
+        for number, (batch, expected) in enumerate(self._done[-back:], self._number - back):
+            try:
+                assert self._run_query(number, batch)(Ledger.open(self._folder)) == expected
+                self._figures["batches repeated later"] += 1
+            except CheckpointTooOld:
+                assert main is not None
+                assert number < main.first_batch
 
     def _forget(self) -> None:
         keys = self._chance.sample(KEYS, self._chance.randrange(1, 3))
@@ -253,7 +272,7 @@ class Life:
             # The query has started again.
             opened.discard()
             return
-        assert judge_parts(opened, side) == expected
+        assert judge_parts(opened, side, self._lateness) == expected
         if self._chance.random() < 0.2 or not side.messages:
             opened.discard()
             return
@@ -303,25 +322,31 @@ class Life:
 DEAD = dead_owner()
 
 
-def run_tasks(ledger: Ledger, writer: Writer, number: int, batch: Batch) -> dict[Message, Verdict]:
+def run_tasks(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
     for part, messages in enumerate(split(batch.messages, 2 if batch.parts == LANES else batch.parts)):
         generation, listing = ledger.enter(writer, number)
         if messages:
             verdicts = ledger.judge(
-                rows_of(messages), generation, number, part=part, parts=batch.parts, clock=batch.clock, listing=listing
+                rows_of(messages, lateness),
+                generation,
+                number,
+                part=part,
+                parts=batch.parts,
+                clock=batch.clock,
+                listing=listing,
             )
             found |= verdicts_of(messages, verdicts)
             ledger.tidy(generation, number, part=part, parts=batch.parts)
     return found
 
 
-def judge_parts(opened: LedgerBatch, batch: Batch, *, tidies: bool = False) -> dict[Message, Verdict]:
+def judge_parts(opened: LedgerBatch, batch: Batch, lateness: int, *, tidies: bool = False) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
     for part, messages in enumerate(split(batch.messages, 2 if batch.parts == LANES else batch.parts)):
         if messages:
             ledger, generation, number = opened.ledger, opened.generation, opened.number
-            rows = rows_of(messages)
+            rows = rows_of(messages, lateness)
             verdicts = ledger.judge(rows, generation, number, part=part, parts=batch.parts, clock=batch.clock)
             found |= verdicts_of(messages, verdicts)
             if tidies:

@@ -271,3 +271,17 @@ def test_a_generation_that_is_deleted_while_it_is_read_does_not_matter(
     newest = ledger.newest()
     assert newest is not None
     assert newest.number == 2
+
+
+def test_the_same_plan_cannot_go_back_before_its_start(tmp_path: Path) -> None:
+    """Its generation sees the batches before its start, so every row of such a batch would be a duplicate of itself."""
+    ledger = Ledger.open(tmp_path)
+    write(ledger, Writer("aa", "query", HERE), 4)
+    write(ledger, Writer("bb", "query", HERE, follows=1), 5)
+    with pytest.raises(
+        CheckpointTooOld, match=r"a start at batch 5, but batch 4 comes\. .* call detect_duplicates again"
+    ):
+        write(ledger, Writer("bb", "query", HERE, follows=1), 4)
+    again = ledger.join(Writer("cc", "query", HERE, follows=2), 4)
+    rows = rows_of([Message("k4", START, 4, SECOND)])
+    assert not ledger.judge(rows, again, 4, part=0, parts=1, clock=2**62).is_duplicate.any()

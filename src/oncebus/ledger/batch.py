@@ -221,6 +221,7 @@ class QueryBatch(LedgerBatch):
                 )
             here = Position(newest.number, self.number)
             is_ours = newest is listing.newest and newest.owner == Owner.this_process()
-            if is_ours and all(run.last < here for run in listing.runs):
+            # The generation sees all batches below its first one.
+            if is_ours and newest.first_batch <= self.number and all(run.last < here for run in listing.runs):
                 return newest
         return self._successor(listing, uuid.uuid4().hex, query)

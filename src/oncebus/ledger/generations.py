@@ -239,6 +239,21 @@ def too_old(location: str, query: str, floor: int, batch: int) -> CheckpointTooO
     )
 
 
+def refuse_to_go_back(location: str, generation: Generation, batch: int, last: int | None) -> None:
+    """Raise `CheckpointTooOld` if a query was restarted with the same plan from a checkpoint that is too old.
+
+    `last` is the newest batch of the generation that has a run. This also stops a task that has outlived its batch.
+    """
+    if batch < generation.first_batch:
+        # The generation sees the earlier batches of its predecessor: all rows of this one would be duplicates.
+        raise CheckpointTooOld(
+            f"Ledger '{location}' has given query {generation.query} a start at batch {generation.first_batch}, but "
+            f"batch {batch} comes. If the query's checkpoint was restored, call detect_duplicates again."
+        )
+    if last is not None and batch < oldest_repeatable(last):
+        raise too_old(location, generation.query, oldest_repeatable(last), batch)
+
+
 def _taken_over(location: str, query: str, newest: Generation | None) -> CheckpointTooOld:
     return CheckpointTooOld(
         f"Ledger '{location}' was taken over by query {newest.query if newest else ''} after query {query} wrote to "

@@ -25,7 +25,7 @@ from oncebus.ledger.commits import Committed, committed_in
 from oncebus.ledger.compaction import LedgerCompaction, compact
 from oncebus.ledger.description import FILE_NAME, LedgerMismatch, describe_or_check
 from oncebus.ledger.forgetting import forget
-from oncebus.ledger.generations import Generation, LedgerInUse, Owner, oldest_repeatable, succeed, too_old
+from oncebus.ledger.generations import Generation, LedgerInUse, Owner, refuse_to_go_back, succeed
 from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
@@ -185,7 +185,8 @@ class Ledger(LedgerTidying):
         for generation in reversed(listing.generations):
             if writer.has_claimed(generation):
                 if generation is listing.newest:
-                    self._refuse_older(listing, generation, batch)
+                    last = listing.last_batch_of(generation)
+                    refuse_to_go_back(self.location, generation, batch, last)
                     return generation, listing
                 if generation is listing.main:
                     # Only asides came later. The query continues, in a new generation that sees them.
@@ -389,12 +390,6 @@ class Ledger(LedgerTidying):
                     f"Partition {lane} of the input has a key that another partition of batch {batch} has too, so the "
                     "input is not partitioned by the key. Call detect_duplicates without partitioned=True."
                 )
-
-    def _refuse_older(self, listing: Listing, generation: Generation, batch: int) -> None:
-        """Raise `CheckpointTooOld` if a query was restarted with the same plan from a checkpoint that is too old."""
-        last = max((run.last.batch for run in listing.runs if run.last.generation == generation.number), default=batch)
-        if batch < oldest_repeatable(last):
-            raise too_old(self.location, generation.query, oldest_repeatable(last), batch)
 
 
 def _at_any_time(high: Keys, low: Keys) -> Question:

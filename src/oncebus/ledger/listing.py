@@ -71,6 +71,10 @@ class Listing:
         numbers = lineage([generation for generation in self.generations if generation.number <= main.number])
         return max((run.last.batch for run in self.visible() if run.last.generation in numbers), default=None)
 
+    def last_batch_of(self, generation: Generation) -> int | None:
+        """Return the newest batch of a generation that has a run; None if there is none."""
+        return max((run.last.batch for run in self.runs if run.last.generation == generation.number), default=None)
+
     def last_confirmed(self) -> int | None:
         """Return the newest batch of the newest query that is known to be committed; None if there is none."""
         main = self.main
