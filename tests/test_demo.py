@@ -1,14 +1,17 @@
-"""Tests `examples/demo.py` as far as it runs without a broker. `make demo` runs all of it."""
+"""Tests `examples/demo.py`, which `make demo` runs: its parts, and then all of it."""
 
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-DEMO: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "demo.py"))
+PROGRAM = Path(__file__).parents[1] / "examples" / "demo.py"
+DEMO: dict[str, Any] = runpy.run_path(str(PROGRAM))
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,15 @@ def test_it_ends_with_throughput_and_latency(capsys: pytest.CaptureFixture[str])
     assert "9,000 messages received, each once, in order; 0 dropped." in printed
     assert "Throughput: 2,000 messages/s sent, 450 messages/s received and completed." in printed
     assert "p50 20 ms, p99 300 ms." in printed
+
+
+@pytest.mark.slow
+def test_the_whole_demo(tmp_path: Path) -> None:
+    """It checks by itself that the right messages arrived and the others were dropped."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM)], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = " ".join(done.stdout.split())
+    assert "9,000 messages received, each once, in order; 1,000 dropped." in printed
+    assert printed.endswith("Oncebus has stopped.")
