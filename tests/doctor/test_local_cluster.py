@@ -30,7 +30,8 @@ def test_executors_that_see_another_folder(tmp_path: Path) -> None:
 
 def test_a_cluster_without_room(tmp_path: Path) -> None:
     """The workers have less memory than an executor needs, so Spark never gets one."""
-    words = ("--conf", "spark.executor.memory=2g", "--timeout", "20")
+    # Long enough for Spark to start on a busy machine.
+    words = ("--conf", "spark.executor.memory=2g", "--timeout", "90")
     found = doctor(tmp_path, "--master", "local-cluster[1,1,1024]", *words)
     assert not found["passed"]
     assert not_ok(found)["executors"].startswith("Spark got no executors: ")
