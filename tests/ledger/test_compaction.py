@@ -244,7 +244,7 @@ def test_two_compactions_do_not_meet(ledger: Ledger) -> None:
     ledger.mark(other, owner_text(HERE))
     with pytest.raises(LedgerInUse, match="Another process compacts ledger") as raised:
         ledger.compact(take_over=True)
-    assert f"': process {os.getpid()} on this machine, which left '{other}' 0.0 hours ago." in str(raised.value)
+    assert f"': process {os.getpid()} on this machine, which left '{other}' at 20" in str(raised.value)
     assert str(raised.value).endswith("Compact the ledger when it has ended.")
     assert "\n" not in str(raised.value)
     ledger.mark(other, owner_text(DEAD))
@@ -259,7 +259,7 @@ def test_a_compaction_of_another_machine_can_be_taken_over(ledger: Ledger) -> No
     ledger.mark(other, owner_text(ELSEWHERE))
     with pytest.raises(LedgerInUse, match="Another process compacts ledger") as raised:
         ledger.compact()
-    assert f"': process 1 on machine '{platform.node()}', which left '{other}' 0.0 hours ago. " in str(raised.value)
+    assert f"': process 1 on machine '{platform.node()}', which left '{other}' at 20" in str(raised.value)
     assert str(raised.value).endswith(" --take-over, or compact(take_over=True).")
     assert files(ledger).count(other) == 1
     ledger.mark(other, b"torn")
@@ -291,6 +291,41 @@ def test_a_compaction_that_is_alive_when_it_is_taken_over_stops(ledger: Ledger) 
         ledger.compact()
     assert runs(ledger) == before
     assert accepted(ledger, [f"k{number}" for number in range(5)], START + 5) == ["k4"]
+
+
+def test_a_compaction_that_is_taken_over_while_it_publishes_says_so(ledger: Ledger) -> None:
+    for number in range(4):
+        accepted(ledger, [f"k{number}"], START + number)
+    publish = ledger._storage.publish
+
+    def late(name: str, pieces: Sequence[bytes]) -> None:
+        if name.startswith("run-"):
+            [mark] = [mark for mark in ledger.listing().asides if mark.is_compaction]
+            publish(mark.name, [owner_text(ELSEWHERE)])
+            Ledger.open(ledger.location).compact(take_over=True)
+        publish(name, pieces)
+
+    with (
+        mock.patch.object(ledger._storage, "publish", late),
+        pytest.raises(LedgerInUse, match=r"has taken over the compaction of ledger .*\. If none is running, compact"),
+    ):
+        ledger.compact()
+    assert accepted(ledger, [f"k{number}" for number in range(5)], START + 5) == ["k4"]
+
+
+def test_a_run_that_another_process_deletes_meanwhile(ledger: Ledger) -> None:
+    for number in range(4):
+        accepted(ledger, [f"k{number}"], START + number)
+
+    def choose(sizes: Sequence[int]) -> list[range]:
+        Path(ledger.location, runs(ledger)[0]).unlink()
+        return choose_compaction(sizes)
+
+    with (
+        mock.patch.object(compaction, "choose_compaction", choose),
+        pytest.raises(LedgerInUse, match=r"was changed by another process\. Compact it again\."),
+    ):
+        ledger.compact()
 
 
 def test_a_batch_that_died_leaves_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

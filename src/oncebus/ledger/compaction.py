@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from oncebus.durations import utc_text
 from oncebus.ledger.aside_marks import COMPACTION, AsideMark, open_mark
 from oncebus.ledger.description import LedgerMismatch
 from oncebus.ledger.generations import EVERY_BATCH, LedgerInUse, Owner, lineage, void_generation
@@ -43,24 +44,24 @@ class LedgerCompaction:
         return f"Before: {self.before.size_text()}. After: {self.after.size_text()}."
 
 
-def compact(ledger: Ledger, is_running: Callable[[str], bool], *, takes_over: bool = False) -> LedgerCompaction:
+def compact(ledger: Ledger, is_running: Callable[[str], bool], *, take_over: bool = False) -> LedgerCompaction:
     """Merge the runs of a ledger, and delete forgotten entries and leftovers. A second call changes nothing.
 
-    `is_running` returns whether a streaming query of this process is running. If the call `takes_over`, asides and
-    compactions of other machines count as ended: if one is alive after all, it stops with an error when it notices.
+    `is_running` returns whether a streaming query of this process is running. With `take_over`, asides and compactions
+    of other machines count as ended: if one is alive after all, it stops with an error when it notices.
     Raises `LedgerInUse` if a writer, an aside or another compaction may be alive, `LedgerMismatch` if there is no whole
     ledger here, and `CorruptRun`.
     """
     ledger.description()
     # Refuse without a trace. Then look again behind the mark: a writer may have started meanwhile.
-    _ended_marks(ledger, ledger.listing(), is_running, takes_over=takes_over)
+    _ended_marks(ledger, ledger.listing(), is_running, take_over=take_over)
     before = ledger.summary()
     token = uuid.uuid4().hex
     mark = _mark(token)
     ledger.mark(mark, owner_text(Owner.this_process()))
     try:
         listing = ledger.listing()
-        ended = _ended_marks(ledger, listing, is_running, takes_over=takes_over, own=mark)
+        ended = _ended_marks(ledger, listing, is_running, take_over=take_over, own=mark)
         if ended:
             # First of all: without its mark, a compaction or an aside that is alive after all stops.
             ledger.delete(ended)
@@ -90,7 +91,7 @@ def _mark(token: str) -> str:
 
 
 def _ended_marks(
-    ledger: Ledger, listing: Listing, is_running: Callable[[str], bool], *, takes_over: bool, own: str | None = None
+    ledger: Ledger, listing: Listing, is_running: Callable[[str], bool], *, take_over: bool, own: str | None = None
 ) -> list[str]:
     """Return the names of marks whose process has ended. Raise `LedgerInUse` if anybody else may use the ledger."""
     if missing := listing.missing():
@@ -101,25 +102,25 @@ def _ended_marks(
     for mark in listing.open_asides():
         if mark.name != own:
             if not ledger.is_given_up(mark, listing):
-                _refuse_beside(ledger, listing, mark, takes_over=takes_over)
+                _refuse_beside(ledger, listing, mark, take_over=take_over)
             ended.append(mark.name)
     return ended
 
 
-def _refuse_beside(ledger: Ledger, listing: Listing, mark: AsideMark, *, takes_over: bool) -> None:
+def _refuse_beside(ledger: Ledger, listing: Listing, mark: AsideMark, *, take_over: bool) -> None:
     """Raise `LedgerInUse` unless the mark is of another machine, and the caller says that its process has ended."""
     found = ledger.owner_of(mark)
     is_here = found is not None and found.owner.is_alive() is not None
-    if takes_over and not is_here:
+    if take_over and not is_here:
         return
-    hours = (time.time() - listing.stamps[mark.name].modified_ns / 1e9) / 3600
+    since = utc_text(listing.stamps[mark.name].modified_ns // 1000)
     advice = "Compact the ledger when it has ended."
     if not is_here:
         advice += " If it was killed, take over: oncebus ledger compact --take-over, or compact(take_over=True)."
     other = "Another process compacts" if mark.is_compaction else "A batch beside the query has opened"
     raise LedgerInUse(
-        f"{other} ledger '{ledger.location}': {found or 'an unknown process'}, which left '{mark.name}' {hours:.1f} "
-        f"hours ago. {advice}"
+        f"{other} ledger '{ledger.location}': {found or 'an unknown process'}, which left '{mark.name}' at "
+        f"{since}. {advice}"
     )
 
 
@@ -171,13 +172,22 @@ def _compact_part(ledger: Ledger, live: dict[RunName, int], token: str, horizon:
 def _made_one(ledger: Ledger, runs: Sequence[RunName], live: dict[RunName, int], token: str, horizon: int) -> RunName:
     if len(runs) == 1 and runs[0].size == live[runs[0]]:
         return runs[0]
-    if _mark(token) not in ledger.listing().stamps:
-        raise LedgerInUse(f"Another process has taken over the compaction of ledger '{ledger.location}'.")
+    _refuse_if_taken_over(ledger, ledger.listing(), token)
     made = ledger.merge(runs, token, horizon) if len(runs) > 1 else ledger.rewrite(runs[0], horizon)
-    if made not in ledger.listing().visible():
+    listing = ledger.listing()
+    if made not in listing.visible():
+        _refuse_if_taken_over(ledger, listing, token)
         raise LedgerMismatch(
             f"Ledger '{ledger.location}' does not count '{made}', so the runs that it was made of stay. This is a bug "
             "in Oncebus: please report it."
         )
     ledger.delete_runs(runs)
     return made
+
+
+def _refuse_if_taken_over(ledger: Ledger, listing: Listing, token: str) -> None:
+    if _mark(token) not in listing.stamps:
+        raise LedgerInUse(
+            f"Another process has taken over the compaction of ledger '{ledger.location}'. If none is running, compact "
+            "the ledger again."
+        )

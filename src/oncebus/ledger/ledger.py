@@ -126,7 +126,7 @@ class Ledger(LedgerTidying):
         self, is_running: Callable[[str], bool] = lambda _: True, *, take_over: bool = False
     ) -> LedgerCompaction:
         """Merge runs, and delete what nobody needs: see `oncebus.ledger.compaction`."""
-        return compact(self, is_running, takes_over=take_over)
+        return compact(self, is_running, take_over=take_over)
 
     def key_columns(self) -> list[KeyColumn]:
         """Return the key columns. Raises `LedgerMismatch` if there is no ledger of `detect_duplicates` here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
 
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_a_ledger, not_shared
@@ -24,7 +26,9 @@ class LedgerFiles:
     def _run(self, name: RunName) -> Run:
         text = str(name)
         known = self._open_runs.get(text)
-        stamp = self._stamps[text]
+        stamp = self._stamps.get(text)
+        if stamp is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.location}/{text}")
         if known is not None and known[0] == stamp:
             return known[1]
         try:

@@ -121,10 +121,10 @@ class RunName:
             # The smaller one was merged later, and lacks only forgotten entries.
             return (self.size, str(self)) < (other.size, str(other))
         # A batch that was evaluated twice may have several runs, which differ in what a rewrite keeps.
-        return self._first == other._first and self.size < other.size
+        return self._kind == other._kind and self.size < other.size
 
     @property
-    def _first(self) -> tuple[int, int, int | None, str]:
+    def _kind(self) -> tuple[int, int, int | None, str]:
         """What tells runs of one position apart, whether rewritten or not."""
         return self._origin, self.horizon, self.cut, self.token
 

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -174,7 +175,19 @@ def _is_endpoint(url: str) -> bool:
     except ValueError:
         return False
     is_plain = url.isascii() and url.isprintable() and " " not in url
-    return is_plain and parts.scheme in ("http", "https") and bool(_HOST.fullmatch(host)) and port != 0
+    # The client shows the whole URL in its errors, so it must not hold a secret.
+    is_bare = "@" not in parts.netloc and not parts.query and not parts.fragment
+    return is_plain and is_bare and parts.scheme in ("http", "https") and _is_host(host) and port != 0
+
+
+def _is_host(host: str) -> bool:
+    if host.rpartition(".")[2].isdigit():
+        # The client takes it for an address, and panics if it is not one.
+        try:
+            ip_address(host)
+        except ValueError:
+            return False
+    return bool(_HOST.fullmatch(host))
 
 
 def _azure(
