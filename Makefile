@@ -16,11 +16,10 @@ setup: java $(VENV)/.ready warm-up ## install everything into .venv
 java: ## check that there is Java 17 or later, and install it on Debian if there is none
 	@tools/need-java
 
-# Python compiles the modules that it imports; pip would compile all of them.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo 'Installing Oncebus, Spark and the tools for tests into $(VENV): 1.7 GB, some minutes, once.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[connect,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[connect,dev]'
 	@touch $@
 
 demo: setup ## send messages through a broker as fast as the official client can; KEEP=1 leaves the broker running

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark import SparkContext
 
@@ -38,6 +40,20 @@ def test_a_recording_leaves_an_archive_and_later_starts_use_it(tmp_path: Path, m
     (kept,) = folder.iterdir()
     assert kept.read_bytes() == b"classes"
     assert ClassArchive(folder).options[0] == f'-XX:SharedArchiveFile="{kept}"'
+
+
+def test_an_archive_is_not_used_for_jars_that_were_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "pyspark" / "jars" / "spark-core.jar"
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"classes")
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
+    before = ClassArchive(tmp_path / "cache").path
+    assert before is not None
+    assert ClassArchive(tmp_path / "cache").path == before
+    os.utime(jar, (0, 0))
+    assert ClassArchive(tmp_path / "cache").path != before
 
 
 @pytest.mark.parametrize(("well", "leaves"), [(False, b"half"), (True, None)])

@@ -99,10 +99,16 @@ def _archive_name() -> str | None:
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
         return None
-    path = Path(java).resolve()
-    status = path.stat()
-    about = f"{path} {status.st_size} {status.st_mtime_ns} {Path(pyspark.__file__).resolve()}"
+    program, jars = Path(java).resolve(), Path(pyspark.__file__).resolve().parent / "jars"
+    # Java does not use an archive if a jar has changed, even if the same one was installed again.
+    about = " ".join(map(_identity_of, [program, *sorted(jars.glob("*.jar"))]))
     return f"spark-{pyspark.__version__}-{hashlib.sha256(about.encode()).hexdigest()[:16]}{_SUFFIX}"
+
+
+def _identity_of(path: Path) -> str:
+    status = path.stat()
+    # Java compares seconds too. The layers of a container image keep no more.
+    return f"{path} {status.st_size} {int(status.st_mtime)}"
 
 
 def _is_private(folder: Path) -> bool:
