@@ -96,11 +96,11 @@ class Scene:
         self.bus.until(found, "another batch")
         return ends[-1]
 
-    def asked(self, rows: int) -> Offset:
+    def asked(self, rows: int, until: int | None = None) -> Offset:
         # The client compares the end of a lock with the machine's clock, so the broker's must not be far behind.
         assert self.bus.time is not None
         self.bus.time.now = max(self.bus.time.now, wall_time())
-        return self.intake.next_after(self.start, rows, None)
+        return self.intake.next_after(self.start, rows, until)
 
     def quiet(self) -> None:
         """Ask for a batch once. There is none."""
@@ -361,11 +361,43 @@ def test_a_query_with_a_new_checkpoint_begins_with_what_is_left(scene: Scene, ca
     scene.die()
     assert "new path" not in caplog.text
     scene.start = scene.intake.first()
-    assert f"An earlier query has used the spool '{scene.options.spool}'" in caplog.text
-    assert "give it a new path too" in caplog.text
     assert scene.batch() == ["2"]
+    # Spark asks twice.
+    scene.intake.first()
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "oncebus.connector"]
+    assert warning.startswith(f"An earlier query has used the spool '{scene.options.spool}'")
+    assert "give it a new path too" in warning
     scene.idle()
     assert scene.left() == 0
+
+
+def test_no_warning_about_the_first_batch_of_a_spool(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark asks for the first offset again when the first batch is in the spool, and after a death in that batch."""
+    scene.put("1")
+    end = scene.next()
+    assert scene.intake.first() == scene.start
+    scene.die()
+    assert scene.intake.first() == scene.start
+    assert scene.rows(end) == ["1"]
+    assert "An earlier query" not in caplog.text
+
+
+def test_locks_are_lost_of_messages_that_wait_for_a_batch(
+    amqp: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks after `max_bytes` has cut a batch. A query that ends with an empty queue goes on."""
+    scene = Scene(amqp, tmp_path, max_bytes=1)
+    scene.put("1", "2", "3")
+    assert scene.batch(together=3) == ["1"]
+    receivers = scene.intake._receivers
+    receivers._start(receivers._close_all()).result()
+    scene.bus.advance(LOCK)
+    # The first one comes again too, and is completed.
+    monkeypatch.setattr(receivers, "receive", lambda rows, size: received(receivers, 3, rows, size))
+    end = scene.asked(1000, until=1 << 60)
+    assert end != scene.start
+    assert scene.rows(end) == ["2"]
+    scene.intake.close()
 
 
 def test_an_offset_of_another_spool(scene: Scene) -> None:
@@ -395,7 +427,8 @@ def test_an_older_copy_of_the_checkpoint(scene: Scene) -> None:
         with pytest.raises(BadSpool) as raised:
             scene.next()
         text = f"The checkpoint is older than the spool '{scene.options.spool}': it continues with batch "
-        assert str(raised.value).startswith(f"{text}{start['batch']}, and the spool is at batch 3. ")
+        text = f"{text}{start['batch']}, and the spool is at batch 3. Messages of batches before 3 were completed and "
+        assert str(raised.value).startswith(f"{text}do not come again. ")
         assert "\n" not in str(raised.value)
     # The newest batch is still in the spool. It is repeated with the same rows.
     scene.die()

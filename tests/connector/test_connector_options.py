@@ -107,6 +107,13 @@ def test_a_connection_string_in_the_wrong_option(option: str) -> None:
     )
 
 
+def test_no_case_of_letters_shows_a_connection_string_in_the_wrong_option() -> None:
+    with pytest.raises(BadOption, match=r"^Option 'connection_string_env' holds a connection string itself"):
+        access_from({"connection_string_env": STRING.lower()})
+    path = "/etc/SharedAccessKeys/cs"
+    assert access_from({"connection_string_file": path}) == Access(file=path)
+
+
 def test_the_string_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUS", STRING + "\n")
     assert Access(variable="BUS").host == "localhost:5672"
@@ -151,6 +158,25 @@ def test_a_connection_string_of_another_entity() -> None:
     with pytest.raises(BadOption) as raised:
         access.resolved("other")
     assert str(raised.value) == "The connection string is for 'orders' (its part EntityPath), not for 'other'."
+
+
+def test_white_space_around_a_connection_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    string = f"{STRING};EntityPath=orders"
+    given, file = f" {string}\n", tmp_path / "string"
+    monkeypatch.setenv("BUS", given)
+    file.write_text(given)
+    for access in (Access(connection_string=given), Access(variable="BUS"), Access(file=str(file))):
+        assert access.resolved("orders") == Access(connection_string=string)
+
+
+@pytest.mark.parametrize("between", ["", " ", "\n"])
+def test_a_connection_string_that_lacks_a_semicolon(between: str) -> None:
+    """The part before it ends with the key, so no error shows it."""
+    endpoint, key = "Endpoint=sb://localhost", f"{between}SharedAccessKey={SECRET}"
+    for part, string in (("EntityPath", f"{endpoint};EntityPath=orders{key}"), ("Endpoint", endpoint + key)):
+        with pytest.raises(BadOption) as raised:
+            Access(connection_string=string).resolved("orders")
+        assert str(raised.value) == f"The part {part} of the connection string contains '='. Is a ';' missing?"
 
 
 def test_a_connection_string_without_a_key() -> None:

@@ -16,7 +16,7 @@ from oncebus.connector.deliveries import Deliveries, Known
 from oncebus.connector.errors import BadSpool
 from oncebus.connector.options import Entity
 from oncebus.connector.schema import ARROW_SCHEMA
-from oncebus.connector.spool import REMEMBERED, Identity, Spool, read_part
+from oncebus.connector.spool import REMEMBERED, START_AGAIN, Identity, Spool, read_part
 from users import as_an_ordinary_user
 
 ENTITY = Entity("orders")
@@ -49,7 +49,7 @@ def test_a_batch_is_read_again_in_its_parts(tmp_path: Path) -> None:
     assert again.identities(4) == [identity(number) for number in range(1, 6)]
     again.delete(4)
     assert again.numbers() == []
-    with pytest.raises(BadSpool, match="has no batch 4, which the checkpoint needs"):
+    with pytest.raises(BadSpool, match=r"has no batch 4, which the checkpoint needs: .* In the mode peek_lock, "):
         again.parts(4)
     again.close()
 
@@ -151,7 +151,8 @@ def test_a_damaged_batch(tmp_path: Path, content: bytes | None) -> None:
         text = str(raised.value)
         assert text.startswith(f"The file '{file.name}' of the spool '{spool.folder}'")
         assert " is damaged: " in text
-        assert text.endswith("its messages come again, unless the mode is receive_and_delete.")
+        assert "start the query again: in the mode peek_lock, its messages come again. " in text
+        assert text.endswith(f"If the checkpoint is refused then: {START_AGAIN}")
         assert "\n" not in text
     assert file.read_bytes() == damaged
     spool.close()
@@ -239,7 +240,8 @@ def test_files_of_somebody_else(tmp_path: Path) -> None:
     # It is free afterwards.
     for _ in range(2):
         with pytest.raises(
-            BadSpool, match=r"The file 'spool.json' of the spool '.*' is damaged: .* use another folder"
+            BadSpool,
+            match=r"The file 'spool.json' of the spool '.*' is damaged: .* use another folder: in the mode peek_lock, ",
         ):
             opened(tmp_path)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,8 +27,9 @@ from oncebus.errors import shown
 
 _WAYS = ("connection_string", "connection_string_env", "connection_string_file", "namespace")
 EMULATOR = "UseDevelopmentEmulator"
-# Without a limit, a call waits for ever for a broker that is reachable and does not answer.
 _LONGEST_STRING = 64 << 10
+_SECRET_PART = re.compile(r"sharedaccess\w*\s*=", re.IGNORECASE)
+# Without a limit, a call waits for ever for a broker that is reachable and does not answer.
 _PATIENCE = {"retry_total": 0, "try_timeout": 60.0}
 C = TypeVar("C", ServiceBusClient, AsyncClient)
 
@@ -55,6 +57,9 @@ class Access:
         text = self._secret()
         found = self if text is None else Access(connection_string=text)
         path = found.parts().get("EntityPath")
+        if path and "=" in path:
+            # It would show the next part, which may be the key.
+            raise BadOption("The part EntityPath of the connection string contains '='. Is a ';' missing?")
         if path and path != entity:
             raise BadOption(
                 f"The connection string is for {shown(path)} (its part EntityPath), not for {shown(entity)}."
@@ -91,7 +96,9 @@ class Access:
                     "this process. The driver and the executors all need it."
                 )
             return value.strip()
-        return self.connection_string if self.file is None else _text_of(self.file)
+        if self.file is not None:
+            return _text_of(self.file)
+        return None if self.connection_string is None else self.connection_string.strip()
 
     def parts(self) -> dict[str, str]:
         """Return the parts of the connection string; only an endpoint if a credential is used. Raises `BadOption`."""
@@ -99,8 +106,12 @@ class Access:
         if text is None:
             return {"Endpoint": f"sb://{self.namespace}/"}
         parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+        endpoint = parts.get("Endpoint", "")
+        if "=" in endpoint:
+            # Errors show its host, which would end with the next part.
+            raise BadOption("The part Endpoint of the connection string contains '='. Is a ';' missing?")
         with suppress(ValueError):
-            if urlsplit(parts.get("Endpoint", "")).hostname:
+            if urlsplit(endpoint).hostname:
                 return parts
         raise BadOption("The connection string has no part 'Endpoint=sb://…'.")
 
@@ -155,7 +166,7 @@ def access_from(options: Mapping[str, str]) -> Access:
         found = " and ".join(given) or "none of them"
         raise BadOption(f"Give exactly one of the options {', '.join(_WAYS)}; there is {found}.")
     for way in _WAYS[1:]:
-        if "SharedAccess" in options.get(way, ""):
+        if _SECRET_PART.search(options.get(way, "")):
             # The value would be shown in errors.
             raise BadOption(f"Option '{way}' holds a connection string itself: use the option 'connection_string'.")
     if ("credential" in options) != (given == ["namespace"]):

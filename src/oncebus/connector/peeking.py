@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from oncebus.connector.attempts import retry
 from oncebus.connector.errors import one_line
+from oncebus.connector.failures import may_pass
 from oncebus.connector.options import PeekOptions
 from oncebus.connector.schema import rows_from
 
@@ -27,6 +28,7 @@ class BatchSource(DataSourceReader):
     def __init__(self, options: PeekOptions) -> None:
         self._options = options
         self._where = str(options.entity)
+        self._has_worked = False
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Peek all messages, in a task."""
@@ -55,4 +57,11 @@ class BatchSource(DataSourceReader):
                 with receiver:
                     return receiver.peek_messages(most, sequence_number=first)
 
-        return retry(attempt, lambda: f"Peeking at {self._where}", options.retry_timeout)
+        found = retry(
+            attempt,
+            lambda: f"Peeking at {self._where}",
+            options.retry_timeout,
+            passes=lambda error: may_pass(error, is_renewable=self._has_worked and options.access.may_change),
+        )
+        self._has_worked = True
+        return found

@@ -40,22 +40,24 @@ PATIENCE = 60.0
 """How long to wait for the lock of a spool, in seconds: the process of a killed driver takes a moment to end."""
 REMEMBERED = 14 * DAY
 START_AGAIN = (
-    "Start with a new checkpoint: messages that were not committed come again. Spark's file sinks then need a new path "
-    "too, because they skip the numbers of batches that the old one has."
+    "Start with a new checkpoint. In the mode peek_lock, messages that were not completed come again. Spark's file "
+    "sinks then need a new path too, because they skip the numbers of batches that the old one has."
 )
 _IDENTITY, _SETTLING, _LOCK, _ROWS = "spool.json", "settling.json", "lock", ".arrow"
 _DAMAGE = (ValueError, TypeError, KeyError, pa.ArrowException)
 """Errors of JSON and of Arrow about the content of a file."""
 # What to do about a damaged file. Nothing here deletes it: it may be the only copy, or may still be readable by hand.
 _ADVICE = {
-    _IDENTITY: "Restore it, or use another folder: messages that were not committed come again.",
+    _IDENTITY: (
+        "Restore it, or use another folder: in the mode peek_lock, messages that were not completed come again."
+    ),
     _SETTLING: (
         "Restore it, or delete it: messages that were committed and not completed then come again, and "
         "detect_duplicates finds them."
     ),
     _ROWS: (
-        "Restore it, or move it elsewhere and start the query again: its messages come again, unless the mode is "
-        "receive_and_delete."
+        "Restore it, or move it elsewhere and start the query again: in the mode peek_lock, its messages come again. "
+        f"If the checkpoint is refused then: {START_AGAIN}"
     ),
 }
 

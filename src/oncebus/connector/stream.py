@@ -21,7 +21,7 @@ So every message that the stream takes is in exactly one batch. A checkpoint tha
 The limits: a message that loses its lock while another consumer receives from the same entity may be taken by both; a
 spool that is lost takes the memory of points 2 to 4 with it, and messages that are not completed come again.
 `detect_duplicates` finds both. In the mode receive_and_delete the broker deletes on delivery: messages at point 1 are
-lost.
+lost, and those of a lost spool too.
 """
 
 from __future__ import annotations
@@ -158,11 +158,15 @@ class Intake:
         self._committed = 0
         self._is_resumed = False
         self._is_over = False
+        # Found out before this run writes anything: Spark asks for it again after its first batch is in the spool.
+        self._begin = self._first_unfinished()
+        self._has_warned = False
 
     def first(self) -> Offset:
         """See `StreamSource.initialOffset`."""
-        unfinished = [number for number in self._spool.numbers() if number >= self._finished]
-        if self._finished or unfinished:
+        # If the spool is at batch 0, its batches have the numbers that Spark gives them. A sink that skips one has it.
+        if self._begin and not self._has_warned:
+            self._has_warned = True
             # Nothing tells which sink the query has, so this cannot be refused.
             _LOG.warning(
                 "An earlier query has used the spool '%s', and this one has a new checkpoint. If it writes with a file "
@@ -170,7 +174,7 @@ class Intake:
                 "batches whose numbers the old path has.",
                 self._spool.folder,
             )
-        return self._offset(min(unfinished, default=self._finished))
+        return self._offset(self._begin)
 
     def next_after(self, start: Offset, rows: int, until: int | None) -> Offset:
         """See `StreamSource.latestOffset`. `until` is the time at which the query should end; None for never."""
@@ -229,6 +233,10 @@ class Intake:
         finally:
             self._spool.close()
 
+    def _first_unfinished(self) -> int:
+        """Return the number with which a query with a new checkpoint begins."""
+        return min((number for number in self._spool.numbers() if number >= self._finished), default=self._finished)
+
     def _offset(self, number: int) -> Offset:
         return {"spool": self._spool.identity, "batch": number}
 
@@ -249,8 +257,9 @@ class Intake:
         if number < newest and number not in numbers:
             raise BadSpool(
                 f"The checkpoint is older than the spool '{self._spool.folder}': it continues with batch {number}, and "
-                f"the spool is at batch {newest}. Was the checkpoint restored from a backup, or did another query use "
-                f"the spool? {START_AGAIN}"
+                f"the spool is at batch {newest}. Messages of batches before {self._first_unfinished()} were completed "
+                "and do not come again. Was the checkpoint restored from a backup, or did another query use the spool? "
+                f"{START_AGAIN}"
             )
         return number
 
@@ -272,7 +281,7 @@ class Intake:
         In the mode receive_and_delete the broker has already deleted everything that is here. So the result has further
         batches then, and no message waits in memory for the next call.
         """
-        while not self._waiting:
+        while not (batches := self._next_batches(rows)):
             received = self._receivers.receive(rows, self._options.max_bytes)
             for delivery in received.deliveries:
                 if self._deliveries.known(delivery.identity) is Known.NEW:
@@ -282,6 +291,10 @@ class Intake:
                 break
             # Messages of finished batches that came again.
             self._settle()
+        return batches
+
+    def _next_batches(self, rows: int) -> list[list[Delivery]]:
+        """Return the next batch of waiting messages, or all of them; none if no message waits whose lock is held."""
         batches: list[list[Delivery]] = []
         while self._waiting and (not batches or self._options.deletes):
             if batch := self._next_waiting(rows):
