@@ -149,6 +149,8 @@ class Intake:
                 # Of earlier batches, all others are completed, and do not come back.
                 if number >= self._finished:
                     self._deliveries.spooled(number, self._spool.identities(number))
+            # Before this run writes anything: Spark asks for it again when its first batch is in the spool.
+            self._begin = self._first_unfinished()
         except BaseException:
             self._spool.close()
             raise
@@ -158,13 +160,11 @@ class Intake:
         self._committed = 0
         self._is_resumed = False
         self._is_over = False
-        # Found out before this run writes anything: Spark asks for it again after its first batch is in the spool.
-        self._begin = self._first_unfinished()
         self._has_warned = False
 
     def first(self) -> Offset:
         """See `StreamSource.initialOffset`."""
-        # If the spool is at batch 0, its batches have the numbers that Spark gives them. A sink that skips one has it.
+        # From 0 on, batches of the spool get their own numbers from Spark again: a sink that skips one has its rows.
         if self._begin and not self._has_warned:
             self._has_warned = True
             # Nothing tells which sink the query has, so this cannot be refused.
