@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 
 from cluster import FILE_MANAGER
 
+MAY_BE_KILLED = {"spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false"}
+"""Without this, Spark refuses its own checkpoint if it was killed while it wrote the first file."""
+
 LOSES_EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.task.maxFailures": "20",

@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from drivers import LOSES_EXECUTORS, quiet_session
+from drivers import LOSES_EXECUTORS, MAY_BE_KILLED, quiet_session
 from oncebus.connector import register
 from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
 
 
 def main(master: str, folder: Path, name: str) -> None:
-    session = quiet_session(master, LOSES_EXECUTORS)
+    session = quiet_session(master, LOSES_EXECUTORS | MAY_BE_KILLED)
     register(session)
     access = {"connection_string_file": str(folder / "string"), "retry_timeout": "2 minutes"}
     received = (

@@ -27,6 +27,7 @@ from cluster import QUICK_JVM
 from oncebus import __version__
 from oncebus.cli import main
 from oncebus.cli.dedup import _EXAMPLE
+from oncebus.dedup.outputs import MARKER, STATE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ARGUMENTS = ["--key", "id", "--time", "at", "--window", "10 minutes"]
@@ -219,6 +220,14 @@ def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
 
     put("a.json", messages(0, 50))
     arguments: list[str | Path] = [inbox, *ARGUMENTS, "--out", out, "--duplicates", dropped, "--follow", "--json"]
+    with started(*arguments, cwd=tmp_path) as process:
+        wait_for((dropped / MARKER).exists, process)
+        process.kill()
+    # A Spark that is killed as it begins the first batch leaves such a file.
+    offsets = out / STATE / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True, exist_ok=True)
+    (offsets / ".0.4459383a.tmp").touch()
+    assert not (offsets / "0").exists()
     with started(*arguments, cwd=tmp_path) as process:
         wait_for(lambda: len(json_rows(out)) >= 50, process)
         put("b.json", messages(40, 20, start=START + timedelta(seconds=40)))

@@ -9,10 +9,10 @@ from pathlib import Path
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from drivers import quiet_session
+from drivers import MAY_BE_KILLED, quiet_session
 from spark.streams import Stream
 
 if __name__ == "__main__":
-    session = quiet_session("local[2]")
+    session = quiet_session("local[2]", MAY_BE_KILLED)
     Stream(session, Path(sys.argv[1])).run()
     session.stop()
