@@ -1,4 +1,4 @@
-"""Tests `examples/demo.py`, which `make demo` runs: its parts, and then all of it."""
+"""Tests `examples/demo.py`, which `make demo` runs: its parts, and in `make torture` all of it."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def test_it_ends_with_throughput_and_latency(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 def test_the_whole_demo(tmp_path: Path) -> None:
     """It checks by itself that the right messages arrived and the others were dropped."""
     done = subprocess.run(

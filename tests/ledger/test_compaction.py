@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -305,8 +306,11 @@ def test_a_compaction_that_is_taken_over_while_it_publishes_says_so(ledger: Ledg
             Ledger.open(ledger.location).compact(take_over=True)
         publish(name, pieces)
 
+    # Both make the same run. Of two equal ones, the token decides which one counts.
+    tokens = iter([uuid.UUID(int=2), uuid.UUID(int=1)])
     with (
         mock.patch.object(ledger._storage, "publish", late),
+        mock.patch.object(compaction, "uuid", mock.Mock(uuid4=lambda: next(tokens))),
         pytest.raises(LedgerInUse, match=r"has taken over the compaction of ledger .*\. If none is running, compact"),
     ):
         ledger.compact()
