@@ -43,12 +43,6 @@ def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     run_elsewhere("cluster", cluster.master, stream.folder, **cluster.environment)
     assert stream.found() == expected(history)
 
-    words = ("--master", cluster.master, "--ledger", str(stream.ledger), "--conf", "spark.executor.memory=512m")
-    found = doctor(tmp_path, *words, **cluster.environment)
-    assert set(not_ok(found)) == {"Unix sockets"}
-    (executors,) = [each["found"] for each in found["findings"] if each["check"] == "executors"]
-    assert executors.startswith("tasks ran on 2, on ")
-
 
 def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
     history = history_of(4)
