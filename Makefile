@@ -17,7 +17,7 @@ java: ## check that there is Java 17 or later, and install it on Debian if there
 	@tools/need-java
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@echo 'Installing Oncebus, Spark and the tools for tests into $(VENV): 1.7 GB, some minutes, once.'
+	@echo 'Installing Oncebus, Spark and the tools for tests into $(VENV). This takes some minutes and 1.7 GB, once.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[connect,dev]'
 	@touch $@
