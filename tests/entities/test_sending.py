@@ -101,6 +101,7 @@ def test_a_session_is_accepted_where_none_is_required() -> None:
 def test_with_a_session_the_partition_key_must_be_the_same() -> None:
     check(SESSIONS, session="a", partition_key="a")
     check(SESSIONS, session="a", partition_key="")
+    check(PLAIN, session="", partition_key="b")
     check(PLAIN, partition_key="b")
     for queue in (PLAIN, SESSIONS):
         with pytest.raises(BadRequest) as raised:

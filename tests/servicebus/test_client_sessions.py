@@ -106,3 +106,22 @@ def test_sessions_need_an_entity_that_requires_them(bus: Bus) -> None:
     assert "requires sessions" in str(missing)
     # No session became free within the client's time-out.
     assert isinstance(late, OperationTimeoutError)
+
+
+def test_session_ids_that_differ_in_letter_case_are_one_session(bus: Bus) -> None:
+    queue = bus.queue(requires_session=True)
+    bus.put(queue, *of("SessionId", b"one"), *of("sessionID", b"two"))
+    holder = bus.receiver(queue, session_id="sessionId")
+    assert holder.session.session_id == "sessionId"
+    (taken,) = bus.refused(lambda: bus.receiver(queue, session_id="SESSIONID"))
+    assert isinstance(taken, SessionCannotBeLockedError)
+    found = [(b"".join(each.body), each.session_id) for each in holder.peek_messages(5)]
+    assert found == [(b"one", "SessionId"), (b"two", "sessionID")]
+    messages = holder.receive_messages(2, max_wait_time=PATIENCE)
+    if len(messages) < 2:
+        messages += holder.receive_messages(1, max_wait_time=PATIENCE)
+    for message in messages:
+        holder.dead_letter_message(message)
+    holder.session.set_state("held")
+    with bus.client() as client:
+        assert list(client.list_queue_sessions(queue)) == ["SessionId"]

@@ -86,7 +86,10 @@ class Model:
         self.put(free)
 
     def session_of(self, message: Known) -> str | None:
-        return message.session if message.entity == SESSIONS and message.dead is None else None
+        """Return the session of a message in upper case: sessions whose ids differ in letter case are the same."""
+        if message.entity != SESSIONS or message.dead is not None or message.session is None:
+            return None
+        return message.session.upper()
 
     def pass_time(self) -> None:
         """Let locks expire, then unlocked messages."""
@@ -118,6 +121,6 @@ class Model:
             and (message.dead is not None) == dead
             and message.token is None
             and not (message.deferred or message.waits or message.returns)
-            and (session is None or message.session == session)
+            and (session is None or self.session_of(message) == session)
         ]
         return sorted(found, key=lambda message: message.sequence)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from oncebus.messages import OUTBOX_SCHEMA, Fate
-from oncebus.store import NAMESPACE, IngestReport, Policy, Requeue, Store
+from oncebus.store import IngestReport, Policy, Requeue, Store
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 QUEUE = 7
-DELIVERY_COUNTS = ("copies", "outgoing", "completed", "abandoned", "expired")
 
 
 def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
@@ -68,22 +66,3 @@ def come_back(store: Store, policies: Mapping[int, Policy], first_sequence: int,
         store.requeued(requeues, commit)
     rows = [again(each, number, time=now) for number, each in enumerate(requeues, start=first_sequence)]
     take(store, rows, policies, now)
-
-
-def become_version_4(database: sqlite3.Connection) -> None:
-    """Give the tables the columns that they had in version 4 of the store."""
-    database.execute("DROP TABLE sample")
-    database.execute("DROP TABLE running")
-    for column in ("counted_by", "counted_id"):
-        database.execute(f"ALTER TABLE dropped DROP COLUMN {column}")
-    database.execute(f"DELETE FROM counter WHERE entity = {NAMESPACE}")
-    names = [name for _, name, *_ in database.execute("PRAGMA table_info(counter)")]
-    at = names.index("dead_lettered")
-    kept = ["new AS accepted", *names[names.index("new") + 1 : at], "new + copies AS delivered", *names[at:]]
-    kept = [*names[: names.index("new")], *(name for name in kept if name not in DELIVERY_COUNTS)]
-    database.execute(f"CREATE TABLE old AS SELECT {', '.join(kept)} FROM counter")
-    columns = ", ".join(name.split()[-1] for name in kept[1:])
-    database.execute("DROP TABLE counter")
-    database.execute(f"CREATE TABLE counter (entity INTEGER PRIMARY KEY, {columns})")
-    database.execute("INSERT INTO counter SELECT * FROM old")
-    database.execute("DROP TABLE old")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from oncebus.messages import Fate
 from oncebus.store import NAMESPACE, Action, Changes, Counts, Kind, Message, Mode, Policy, Settlement, Store, SubQueue
-from oncebus.store.sql.schema import VERSION
-from store.store_rows import QUEUE, SECOND, START, become_version_4, take
+from store.store_rows import QUEUE, SECOND, START, take
 
 TOPIC, COPIES = 8, 9
 POLICY = Policy(lock_duration=SECOND)
@@ -135,25 +131,3 @@ def test_messages_of_a_locked_session_do_not_wait(store: Store) -> None:
     with store.transaction():
         store.accept_session(QUEUE, "a", policy, START)
     assert store.oldest_waiting(QUEUE) == START - 20
-
-
-def test_a_store_that_counted_no_deliveries_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    store = Store.open(path)
-    take(store, [{"entity": TOPIC, "destination": COPIES}], POLICIES)
-    fill(store, 3)
-    fill(store, 1, fate=Fate.DUPLICATE)
-    before = {entity: store.counts(entity) for entity in (QUEUE, TOPIC, COPIES, NAMESPACE)}
-    store.close()
-    with sqlite3.connect(path) as database:
-        become_version_4(database)
-        database.execute(f"UPDATE counter SET delivered = 0 WHERE entity = {TOPIC}")
-        database.execute("PRAGMA user_version = 4")
-    database.close()
-    for _ in range(2):
-        store = Store.open(path)
-        assert {entity: store.counts(entity) for entity in before} == before
-        assert store._connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-        settle(store, receive(store, 1), Action.RELEASE)
-        before |= {entity: store.counts(entity) for entity in (QUEUE, NAMESPACE)}
-        store.close()

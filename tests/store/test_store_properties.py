@@ -76,7 +76,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         rows=st.lists(
             st.tuples(
                 st.sampled_from([PLAIN, SESSIONS]),
-                st.sampled_from("abc"),
+                st.sampled_from("abcA"),
                 st.sampled_from([None, 5, 15, 60]),
                 st.sampled_from([None, None, 1, 1, 4]),
             ),
@@ -316,21 +316,22 @@ class StoreMachine(Model, RuleBasedStateMachine):
             )
         self.check_received(got, [] if message.token or message.returns else [message], mode, self.now + LOCK)
 
-    @rule(session=st.sampled_from([None, "a", "b", ""]))
+    @rule(session=st.sampled_from([None, "a", "A", "b", ""]))
     def accept(self, session: str | None) -> None:
-        if session in self.locks:
+        if session is not None and session.upper() in self.locks:
             with pytest.raises(SessionCannotBeLocked), self.store.transaction():
                 self.store.accept_session(SESSIONS, session, POLICIES[SESSIONS], self.now)
             return
         with self.store.transaction():
             lock = self.store.accept_session(SESSIONS, session, POLICIES[SESSIONS], self.now)
-        free = [message for message in self.ready(SESSIONS, None, False) if message.session not in self.locks]
-        expected = session if session is not None else (free[0].session if free else None)
+        free = [message for message in self.ready(SESSIONS, None, False) if self.session_of(message) not in self.locks]
+        expected = session.upper() if session is not None else (self.session_of(free[0]) if free else None)
         if expected is None:
             assert lock is None
         else:
             assert lock is not None
-            assert (lock.session, lock.locked_until) == (expected, self.now + LOCK)
+            assert (lock.session.upper(), lock.locked_until) == (expected, self.now + LOCK)
+            assert session in (None, lock.session)
             self.locks[expected] = lock.token, lock.locked_until
 
     @precondition(lambda self: self.locks)

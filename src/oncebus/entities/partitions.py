@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from oncebus.entities.limits import PARTITIONS
+from oncebus.entities.session_ids import session_key
 
 
 def partition_of(
@@ -19,8 +20,10 @@ def partition_of(
     The message id decides only if `detects` is set. Messages without any of these are spread evenly: the caller passes
     a counter as `turn`.
     """
-    decisive: str | bytes | None = session
-    if decisive is None:
+    decisive: str | bytes | None
+    if session is not None:
+        decisive = session_key(session)
+    else:
         decisive = partition_key or (message_id if detects else None) or None
     if decisive is None:
         return turn % PARTITIONS
@@ -31,8 +34,9 @@ def partition_of(
 def effective_partition_key(is_partitioned: bool, session: str | None, partition_key: str | None) -> str | None:
     """Return the partition key that is part of the detection key, next to the message id; None if there is none.
 
-    On a partitioned entity this is the session, else the partition key. Other entities have none.
+    On a partitioned entity this is the session, in the form in which sessions are compared, else the partition key.
+    Other entities have none.
     """
     if not is_partitioned:
         return None
-    return session if session is not None else partition_key or None
+    return session_key(session) if session is not None else partition_key or None

@@ -79,8 +79,8 @@ def check_receiver(
 
 
 def check_partition_key(session: str | None, partition_key: str | None) -> None:
-    """Raise `BadRequest` for a partition key that differs from the session."""
-    if session is not None and partition_key and partition_key != session:
+    """Raise `BadRequest` for a partition key that differs from the session. An empty one counts as none here."""
+    if session and partition_key and partition_key != session:
         raise BadRequest(f"PartitionKey:{partition_key} cannot be set to a different value than SessionId:{session}.")
 
 

@@ -12,6 +12,7 @@ from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.broker.transactions import RequestUnfinished, UnknownTransaction, Work
 from oncebus.entities import NotFound, Subscription
+from oncebus.entities.session_ids import session_key
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.attached import Attached, Client
 from oncebus.servicebus.errors import Refused
@@ -161,10 +162,11 @@ def holder_of(client: Client, entity: int, session: str | None, link_name: objec
         for each in client.links
         if isinstance(each, SessionReceiver) and each.lock is not None and each.lock.entity == entity
     ]
-    named = [each for each in found if each.link.name == link_name and session in (None, _session_of(each))]
-    held = [each for each in found if _session_of(each) == session]
+    key = None if session is None else session_key(session)
+    named = [each for each in found if each.link.name == link_name and key in (None, _key_of(each))]
+    held = [each for each in found if _key_of(each) == key]
     return next(iter(named or held), None)
 
 
-def _session_of(receiver: SessionReceiver) -> str | None:
-    return None if receiver.lock is None else receiver.lock.session
+def _key_of(receiver: SessionReceiver) -> str | None:
+    return None if receiver.lock is None else receiver.lock.key

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from oncebus.entities.session_ids import session_key
 from oncebus.messages import PARTITION_SHIFT, TRANSACTION, Fate
 from oncebus.store.values import Highest, Kind, Place, Policy, Scheduled, Stage, SubQueue
 
@@ -155,7 +156,7 @@ class Copies:
         self.sequence[copies[order]] = np.repeat(np.array(last, np.int64), lengths) + 1 + rank
 
     @cached_property
-    def lanes(self) -> list[str]:
+    def _sessions(self) -> list[str]:
         """Return each copy's session if its entity requires sessions, else an empty string."""
         if not self._in_session.any():
             return [""] * self.count
@@ -177,7 +178,7 @@ class Copies:
             self.destination.tolist(),
             self.sub_queue.tolist(),
             self.stage.tolist(),
-            self.lanes,
+            map(session_key, self._sessions) if self._in_session.any() else self._sessions,
             self.sequence.tolist(),
             values(rows, "sequence"),
             values(rows, "time"),
@@ -244,9 +245,8 @@ class Copies:
         if len(indexes):
             entities, sequences = self.destination.tolist(), self.sequence.tolist()
             ready = (self.stage == Stage.READY).tolist()
-            lanes = self.lanes
             for index in indexes.tolist():
-                key = entities[index], lanes[index]
+                key = entities[index], self._sessions[index]
                 if ready[index]:
                     heads[key] = min(heads.get(key, sequences[index]), sequences[index])
                 else:

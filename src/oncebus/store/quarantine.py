@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oncebus.entities.session_ids import session_key
 from oncebus.store.base import StoreBase
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import Outcome, Policy, Quarantined, Stage, SubQueue
@@ -45,11 +46,11 @@ def _release(tables: Tables, number: int, policies: Mapping[int, Policy], now: i
     if row is None or policy is None:
         return Outcome.MESSAGE_NOT_FOUND
     tables.records.forget_quarantined(row, keep_body_file=True)
-    lane = (row.session or "") if policy.requires_session else ""
+    session = (row.session or "") if policy.requires_session else ""
     # As if scheduled for now: a due message skips detection, is routed by the current rules, and arrives once.
-    tables.messages.schedule(row, lane, now)
+    tables.messages.schedule(row, session_key(session), now)
     if policy.requires_session:
-        tables.sessions.ensure([(row.entity, lane)])
+        tables.sessions.ensure([(row.entity, session)])
     # The size of the entity already includes it.
     tables.counters.hold(row.entity, SubQueue.MAIN, Stage.SCHEDULED, 1, 0)
     return Outcome.DONE

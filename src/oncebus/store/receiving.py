@@ -36,7 +36,7 @@ class Receiving(StoreBase):
         Raises `SessionLockLost`.
         """
         tables = self._change()
-        lane, until = _turn(tables, entity, policy, now, session, sub_queue)
+        lane, until = _turn(tables, policy, now, session, sub_queue)
         for copy in tables.messages.expired_locks_of(entity, now):
             put_back(tables, copy, policy)
         limit = count
@@ -66,7 +66,7 @@ class Receiving(StoreBase):
         Leaves out messages that are missing or locked.
         """
         tables = self._change()
-        lane, until = _turn(tables, entity, policy, now, session, sub_queue)
+        lane, until = _turn(tables, policy, now, session, sub_queue)
         for copy in tables.messages.expired_locks_of(entity, now):
             put_back(tables, copy, policy)
         found: list[Message] = []
@@ -95,12 +95,12 @@ class Receiving(StoreBase):
 
 
 def _turn(
-    tables: Tables, entity: int, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
+    tables: Tables, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
 ) -> tuple[str, int]:
     """Return the lane to receive from, and when new locks will expire. Dead letters have no session lock."""
     if session is None or sub_queue is not SubQueue.MAIN:
         return "", now + policy.lock_duration
-    return session.session, check_held(tables, entity, session.session, session.token, now)
+    return session.key, check_held(tables, session, now)
 
 
 def _hand_out(

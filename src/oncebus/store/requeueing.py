@@ -115,7 +115,8 @@ def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy])
     if target is None:
         tables.messages.set_stage(copy, Stage.READY)
         if policy.requires_session and not dead:
-            tables.sessions.arrive([(copy.entity, copy.lane, copy.sequence)])
+            session = tables.messages.full(copy.id).session or ""
+            tables.sessions.arrive([(copy.entity, session, copy.sequence)])
         return None
     if target not in policies:
         _strand(tables, copy, NO_TARGET, f"The entity {target} that messages are forwarded to was deleted.")

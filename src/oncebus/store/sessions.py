@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from oncebus.entities.session_ids import session_key
 from oncebus.store.base import StoreBase
 from oncebus.store.errors import SessionCannotBeLocked, SessionLockLost
 from oncebus.store.sql.sessions import SessionRow
@@ -28,21 +31,22 @@ class Sessions(StoreBase):
             if session is None:
                 return None
         else:
-            found = tables.sessions.get(entity, session)
+            found = tables.sessions.get(entity, session_key(session))
             if found is not None and found.token is not None:
                 raise SessionCannotBeLocked(
                     f"Session '{session}' of entity {entity} is held by another receiver until {found.locked_until}."
                 )
         lock = SessionLock(entity, session, self._token(), now + policy.lock_duration)
-        tables.sessions.hold(entity, session, lock.token, lock.locked_until)
+        tables.sessions.hold(lock)
         return lock
 
     def renew_session(self, lock: SessionLock, policy: Policy, now: int) -> SessionLock:
         """Renew the lock of a session and of the messages received in it. Raises `SessionLockLost`."""
         tables = self._change()
-        until = max(check_held(tables, lock.entity, lock.session, lock.token, now), now + policy.lock_duration)
-        tables.sessions.hold(lock.entity, lock.session, lock.token, until)
-        return SessionLock(lock.entity, lock.session, lock.token, until)
+        until = max(check_held(tables, lock, now), now + policy.lock_duration)
+        held = replace(lock, locked_until=until)
+        tables.sessions.hold(held)
+        return held
 
     def release_session(self, lock: SessionLock, policy: Policy) -> Sweep:
         """Release a session and put back the messages that were received in it and not settled.
@@ -50,25 +54,25 @@ class Sessions(StoreBase):
         Does nothing if the lock is lost.
         """
         tables = self._change()
-        row = tables.sessions.get(lock.entity, lock.session)
+        row = tables.sessions.get(lock.entity, lock.key)
         if row is None or row.token != lock.token:
             return Sweep()
         return Sweep(arrived=give_back(tables, row, policy))
 
     def session_state(self, entity: int, session: str) -> bytes | None:
         """Return the state of a session; None if it has none."""
-        row = self._tables.sessions.get(entity, session)
+        row = self._tables.sessions.get(entity, session_key(session))
         return None if row is None else row.state
 
     def check_session(self, lock: SessionLock, now: int) -> None:
         """Raise `SessionLockLost` unless a session is still locked."""
-        check_held(self._tables, lock.entity, lock.session, lock.token, now)
+        check_held(self._tables, lock, now)
 
     def set_session_state(self, lock: SessionLock, state: bytes | None, now: int) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         tables = self._change()
-        check_held(tables, lock.entity, lock.session, lock.token, now)
-        tables.sessions.set_state(lock.entity, lock.session, state, now)
+        check_held(tables, lock, now)
+        tables.sessions.set_state(lock.entity, lock.key, state, now)
 
     def list_sessions(
         self, entity: int, limit: int, updated_since: int | None = None, after: str | None = None
@@ -77,20 +81,22 @@ class Sessions(StoreBase):
 
         With `updated_since`, list those whose state was set after it.
         """
-        return self._tables.sessions.names(entity, updated_since, after, limit)
+        return self._tables.sessions.names(entity, updated_since, None if after is None else session_key(after), limit)
 
 
-def is_held(tables: Tables, entity: int, session: str, token: bytes | None, now: int) -> bool:
+def is_held(tables: Tables, entity: int, key: str, token: bytes | None, now: int) -> bool:
     """Return whether a session is locked. If `token` is given, return whether it is locked with that token."""
-    row = tables.sessions.get(entity, session)
+    row = tables.sessions.get(entity, key)
     return row is not None and row.locked_until is not None and now < row.locked_until and token in (None, row.token)
 
 
-def check_held(tables: Tables, entity: int, session: str, token: bytes, now: int) -> int:
+def check_held(tables: Tables, lock: SessionLock, now: int) -> int:
     """Return when the session's lock expires. Raises `SessionLockLost` unless it is locked with this token."""
-    row = tables.sessions.get(entity, session)
-    if row is None or row.token != token or row.locked_until is None or row.locked_until <= now:
-        raise SessionLockLost(f"Session '{session}' of entity {entity} is not held under this lock. Accept it again.")
+    row = tables.sessions.get(lock.entity, lock.key)
+    if row is None or row.token != lock.token or row.locked_until is None or row.locked_until <= now:
+        raise SessionLockLost(
+            f"Session '{lock.session}' of entity {lock.entity} is not held under this lock. Accept it again."
+        )
     return row.locked_until
 
 
@@ -98,32 +104,32 @@ def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:
     """Unlock a session and put back the messages received in it. Return where messages can be received now."""
     places = {
         place
-        for copy in tables.messages.held_in_lane(row.entity, row.session)
+        for copy in tables.messages.held_in_lane(row.entity, row.key)
         if (place := put_back(tables, copy, policy)) is not None
     }
-    first = tables.messages.first_ready(row.entity, row.session)
-    tables.sessions.free(row.entity, row.session, None if first is None else first.sequence)
+    first = tables.messages.first_ready(row.entity, row.key)
+    tables.sessions.free(row.entity, row.key, None if first is None else first.sequence)
     if first is None:
-        tables.sessions.delete_idle(row.entity, row.session)
+        tables.sessions.delete_idle(row.entity, row.key)
     else:
         places.add(Place(row.entity, SubQueue.MAIN))
     return places
 
 
 def _next_free(tables: Tables, entity: int, policy: Policy, now: int) -> str | None:
-    """Return the free session with the oldest message to receive; None if there is none.
+    """Return the name of the free session with the oldest message to receive; None if there is none.
 
     The search ends, because each step corrects the recorded head of a session or expires a message.
     """
     while (row := tables.sessions.next_free(entity)) is not None:
-        first = tables.messages.first_ready(entity, row.session)
+        first = tables.messages.first_ready(entity, row.key)
         if first is None:
-            tables.sessions.set_head(entity, row.session, None)
-            tables.sessions.delete_idle(entity, row.session)
+            tables.sessions.set_head(entity, row.key, None)
+            tables.sessions.delete_idle(entity, row.key)
         elif is_expired(first, now):
             expire(tables, first, policy)
         elif first.sequence != row.head:
-            tables.sessions.set_head(entity, row.session, first.sequence)
+            tables.sessions.set_head(entity, row.key, first.sequence)
         else:
-            return row.session
+            return row.name
     return None

@@ -125,7 +125,7 @@ def held(
         if copy.locked_until is not None:
             return copy if now < copy.locked_until else Outcome.MESSAGE_LOCK_LOST
         return copy if is_held(tables, entity, copy.lane, None, now) else Outcome.SESSION_LOCK_LOST
-    if session is not None and not is_held(tables, entity, session.session, session.token, now):
+    if session is not None and not is_held(tables, entity, session.key, session.token, now):
         return Outcome.SESSION_LOCK_LOST
     if sequence is not None and not any(tables.messages.at(entity, place, sequence) for place in SubQueue):
         return Outcome.MESSAGE_NOT_FOUND

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from oncebus.entities.session_ids import session_key
 from oncebus.store.duplicates import Duplicates
 from oncebus.store.forgets import Forgets
 from oncebus.store.ingest import Ingest
@@ -75,7 +76,7 @@ class Store(
         first = tables.messages.first_ready(entity, "")
         if first is None and (free := tables.sessions.next_free(entity)) is not None:
             # Nearly always exact: the recorded head of a session may be behind for a moment.
-            first = tables.messages.first_ready(entity, free.session)
+            first = tables.messages.first_ready(entity, free.key)
         return None if first is None else first.enqueued
 
     def delete_entities(self, entities: Sequence[int], appended: int) -> None:
@@ -106,7 +107,8 @@ class Store(
         Return how many were deleted.
         """
         tables = self._change()
-        copies = tables.messages.oldest(entity, sub_queue, enqueued_before, count, session)
+        lane = None if session is None else session_key(session)
+        copies = tables.messages.oldest(entity, sub_queue, enqueued_before, count, lane)
         for copy in copies:
             discard(tables, copy)
         return len(copies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oncebus.entities.session_ids import session_key
 from oncebus.messages import PARTITION_SHIFT
 from oncebus.store.base import StoreBase
 from oncebus.store.sessions import give_back
@@ -128,7 +129,7 @@ def _resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int
         tables.messages.send_back(copy, expires)
         return
     # A subscription numbers its copies as they arrive, so those in the pipeline get higher numbers than this one.
-    lane = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
+    session = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
     partition = copy.sequence >> PARTITION_SHIFT if policy.partitioned else 0
     known = tables.records.highest(copy.entity, partition)
     sequence = (known.sequence if known else partition << PARTITION_SHIFT) + 1
@@ -136,9 +137,10 @@ def _resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int
     # No row of the inbox has this time, so remember it here: stamps must not go back before it.
     tables.records.raise_time(now)
     leaves = policy.forward_to is not None
-    tables.messages.enqueue(copy, Stage.FORWARD if leaves else Stage.READY, lane, sequence, now, expires)
+    stage = Stage.FORWARD if leaves else Stage.READY
+    tables.messages.enqueue(copy, stage, session_key(session), sequence, now, expires)
     if policy.requires_session and not leaves:
-        tables.sessions.arrive([(copy.entity, lane, sequence)])
+        tables.sessions.arrive([(copy.entity, session, sequence)])
 
 
 def _note(sweep: Sweep, place: Place | None) -> None:

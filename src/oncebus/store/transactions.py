@@ -55,7 +55,7 @@ class Transactions(StoreBase):
         for copy in cancelled:
             discard(tables, copy)
         for lock, state in changes.states:
-            tables.sessions.set_state(lock.entity, lock.session, state, now)
+            tables.sessions.set_state(lock.entity, lock.key, state, now)
         return _keep(tables, sent)
 
     def last_pending(self) -> int:
@@ -128,6 +128,6 @@ def _check(tables: Tables, changes: Changes, now: int) -> tuple[list[tuple[Copy,
 
 def _check_session(tables: Tables, lock: SessionLock, now: int) -> None:
     try:
-        check_held(tables, lock.entity, lock.session, lock.token, now)
+        check_held(tables, lock, now)
     except SessionLockLost:
         raise ChangesRefused(Outcome.SESSION_LOCK_LOST) from None

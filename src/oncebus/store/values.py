@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncebus.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_MAX_DELIVERY_COUNT
+from oncebus.entities.session_ids import session_key
 
 NAMESPACE = -2
 """Stands for all entities together where counts are meant. Not an entity."""
@@ -84,7 +85,9 @@ _STATES: dict[int, State] = {
 
 
 class Copy(NamedTuple):
-    """A message without its content. `lane` is its session if the entity requires sessions, else empty."""
+    """A message without its content. `lane` is the `session_key` of its session if the entity requires sessions,
+    else empty.
+    """
 
     id: int
     entity: int
@@ -199,12 +202,17 @@ class Settlement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionLock:
-    """The lock of a session."""
+    """The lock of a session. `session` is spelled as its receiver asked for it, else as the session's first message."""
 
     entity: int
     session: str
     token: bytes
     locked_until: int
+
+    @property
+    def key(self) -> str:
+        """Return the form of the session id that is compared."""
+        return session_key(self.session)
 
 
 class Pending(NamedTuple):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
+from oncebus.entities.session_ids import session_key
 from oncebus.store.errors import StoreError, StoreFull, StoreInUse, StoreMismatch
-from oncebus.store.sql.schema import APPLICATION, TABLES, UPGRADES, VERSION
+from oncebus.store.sql.schema import APPLICATION, TABLES, VERSION
 
 _PAGE_BYTES = 4096
 _CACHE_KIB = 64 * 1024
@@ -61,6 +62,7 @@ class Connection:
         path = os.fspath(path)
         database = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         try:
+            database.create_function("session_key", 1, _session_key, deterministic=True)
             # SQLite holds the lock as long as the file is open, so that no second gateway can write to it.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
@@ -126,6 +128,10 @@ class Connection:
             )
 
 
+def _session_key(session: str | None) -> str | None:
+    return None if session is None else session_key(session)
+
+
 def _make_or_check(database: sqlite3.Connection, path: str, start: int) -> None:
     database.execute("BEGIN IMMEDIATE")
     application = database.execute("PRAGMA application_id").fetchone()[0]
@@ -139,21 +145,11 @@ def _make_or_check(database: sqlite3.Connection, path: str, start: int) -> None:
         database.execute(f"PRAGMA user_version = {VERSION}")
     elif application != APPLICATION:
         raise StoreMismatch(f"File '{path}' is a database, but not a delivery store. Give another path.")
-    elif version > VERSION:
+    elif version != VERSION:
         raise StoreMismatch(
-            f"Store '{path}' has version {version}; this Oncebus knows versions up to {VERSION}. "
-            "Use the Oncebus that wrote it, or a newer one."
+            f"Store '{path}' has version {version}; this Oncebus reads and writes version {VERSION}. "
+            "Use the Oncebus that wrote it."
         )
-    elif version < VERSION and version not in UPGRADES:
-        raise StoreMismatch(
-            f"Store '{path}' has version {version}; this Oncebus writes version {VERSION} and "
-            "cannot bring it up to date. Use the Oncebus that wrote it."
-        )
-    elif version < VERSION:
-        for each in range(version, VERSION):
-            for statement in UPGRADES[each].split(";"):
-                database.execute(statement)
-        database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")
 
 

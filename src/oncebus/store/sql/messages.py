@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from oncebus.entities.session_ids import session_key
 from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.sql.counters import Counters
@@ -140,11 +141,9 @@ class Messages:
         condition, values = "m.entity = ? AND m.sub_queue = ? AND m.sequence >= ?", [entity, sub_queue, sequence]
         more: list[Any] = []
         if session is not None:
-            condition += " AND c.session = ?"
-            more.append(session)
-            if sub_queue == SubQueue.MAIN:
-                condition += " AND m.lane = ?"
-                more.append(session)
+            # In the main queue by its index; elsewhere messages have no lane.
+            condition += " AND m.lane = ?" if sub_queue == SubQueue.MAIN else " AND session_key(c.session) = ?"
+            more.append(session_key(session))
         rows = self._execute(
             f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE {condition} "
             "AND m.stage IN (0, 1, 2, 3, 5, 6) "

@@ -1,8 +1,8 @@
 """The schema of the store's SQLite database.
 
 A message is one row of `message` (small, rewritten when it is locked and put back) and one of `content` (large, written
-once), with the same id. The index `turn` finds the next message for a receiver: `lane` is the session if the entity
-requires sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
+once), with the same id. The index `turn` finds the next message for a receiver: `lane` is the session's key
+if the entity requires sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
 
 Some names are older than the glossary: `blob` is a body file, and `transfer` stands for messages that are being
 forwarded. In `origin`, `settled` is the last commit that may hold a row with this origin. Rows of `pending` have the
@@ -11,7 +11,7 @@ origin (`TRANSACTION`, number).
 
 from __future__ import annotations
 
-VERSION = 7
+VERSION = 8
 
 APPLICATION = 0x6F6E6362
 """The application id in the file's header. It distinguishes a store from other databases."""
@@ -62,13 +62,14 @@ CREATE INDEX unused ON blob (name) WHERE copies = 0;
 
 CREATE TABLE session (
     entity BIGINT NOT NULL,
-    session TEXT NOT NULL,
+    key TEXT NOT NULL,
+    name TEXT NOT NULL,
     head BIGINT,
     token BLOB,
     locked_until BIGINT,
     state BLOB,
     updated BIGINT,
-    PRIMARY KEY (entity, session)
+    PRIMARY KEY (entity, key)
 );
 CREATE INDEX free ON session (entity, head) WHERE head IS NOT NULL AND token IS NULL;
 CREATE INDEX held ON session (locked_until) WHERE locked_until IS NOT NULL;
@@ -193,84 +194,3 @@ CREATE TABLE running (began INTEGER PRIMARY KEY, ended BIGINT NOT NULL);
 
 CREATE TABLE progress (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
 """
-
-UPGRADES = {
-    # Messages leave an entity by number; quarantined rows count for its size.
-    1: """
-DROP INDEX transfer;
-CREATE INDEX transfer ON message (entity, sequence) WHERE stage = 4;
-CREATE INDEX back ON message (entity, scheduled, sequence) WHERE stage = 6;
-UPDATE counter SET size = size + (
-    SELECT coalesce(sum(quarantine.size), 0) FROM quarantine WHERE quarantine.entity = counter.entity
-)
-""",
-    # Messages that committed transactions sent.
-    2: """
-CREATE TABLE pending (
-    number INTEGER PRIMARY KEY,
-    committed BIGINT NOT NULL,
-    entity BIGINT NOT NULL,
-    sequence BIGINT,
-    is_checked SMALLINT NOT NULL,
-    message_id TEXT NOT NULL,
-    session TEXT,
-    partition_key TEXT,
-    scheduled BIGINT,
-    ttl BIGINT,
-    size BIGINT NOT NULL,
-    head BLOB NOT NULL,
-    body BLOB,
-    blob TEXT
-)
-""",
-    # The record of forgets.
-    3: """
-CREATE TABLE forgotten (
-    number INTEGER PRIMARY KEY,
-    entity BIGINT NOT NULL,
-    message_id TEXT NOT NULL,
-    session TEXT,
-    partition_key TEXT,
-    time BIGINT NOT NULL,
-    sequence BIGINT NOT NULL,
-    original_sequence BIGINT,
-    original_time BIGINT
-);
-CREATE INDEX forgotten_entity ON forgotten (entity, number);
-""",
-    # Deliveries and what became of them are counted. Before, `delivered` counted the copies of a subscription, and was
-    # never above `accepted` in a queue.
-    4: """
-ALTER TABLE counter RENAME COLUMN accepted TO new;
-ALTER TABLE counter ADD COLUMN copies BIGINT NOT NULL DEFAULT 0;
-UPDATE counter SET copies = max(delivered - new, 0);
-ALTER TABLE counter DROP COLUMN delivered;
-ALTER TABLE counter ADD COLUMN outgoing BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE counter ADD COLUMN completed BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE counter ADD COLUMN abandoned BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE counter ADD COLUMN expired BIGINT NOT NULL DEFAULT 0
-""",
-    # Samples of the counters over time.
-    5: """
-CREATE TABLE sample (
-    step INT NOT NULL,
-    entity BIGINT NOT NULL,
-    slot BIGINT NOT NULL,
-    new BIGINT NOT NULL,
-    duplicates BIGINT NOT NULL,
-    outgoing BIGINT NOT NULL,
-    completed BIGINT NOT NULL,
-    dead_lettered BIGINT NOT NULL,
-    before BIGINT NOT NULL,
-    active BIGINT NOT NULL,
-    PRIMARY KEY (step, entity, slot)
-) WITHOUT ROWID;
-CREATE TABLE running (began INTEGER PRIMARY KEY, ended BIGINT NOT NULL);
-""",
-    # Dropped duplicates whose MessageId did not count.
-    6: """
-ALTER TABLE dropped ADD COLUMN counted_by TEXT;
-ALTER TABLE dropped ADD COLUMN counted_id TEXT
-""",
-}
-"""The statements that upgrade a store of each earlier version to the next version."""

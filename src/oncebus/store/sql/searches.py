@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from oncebus.entities.session_ids import session_key
 from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.values import Duplicate, Found
 
@@ -30,10 +31,12 @@ class Searches:
         Where to go on is None if there are no more messages.
         """
         condition, values = "", list[Any]()
-        for column, wanted in (("message_id", message_id), ("session", session)):
-            if wanted is not None:
-                condition += f" AND c.{column} = ?"
-                values.append(wanted)
+        if message_id is not None:
+            condition += " AND c.message_id = ?"
+            values.append(message_id)
+        if session is not None:
+            condition += " AND session_key(c.session) = ?"
+            values.append(session_key(session))
         # A subquery with a limit keeps its rows, so the outer condition does not make it read more.
         some = "SELECT id, sequence FROM message WHERE entity = ? AND sub_queue = ? AND sequence >= ? ORDER BY sequence"
         of = (entity, sub_queue, start)

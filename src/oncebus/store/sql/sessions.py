@@ -1,5 +1,7 @@
 """Sessions: their locks, their state, and the search for the next free one.
 
+`key` is the form of a session's id that is compared, see `session_key`; `name` is how it was spelled first.
+
 `head` is a lower bound for the number of the session's first unlocked message, and NULL only if there is none. While
 the session is locked, `head` may be wrong. The search for a free session verifies and corrects it.
 """
@@ -9,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from oncebus.entities.session_ids import session_key
 from oncebus.store.sql.connection import Connection
+from oncebus.store.values import SessionLock
 
 
 class SessionRow(NamedTuple):
     """One session of an entity."""
 
     entity: int
-    session: str
+    key: str
+    name: str
     head: int | None
     token: bytes | None
     locked_until: int | None
@@ -27,7 +32,7 @@ class SessionRow(NamedTuple):
 _COLUMNS = ", ".join(SessionRow._fields)
 _MESSAGE = (
     "EXISTS (SELECT 1 FROM message m WHERE m.entity = session.entity AND m.sub_queue = 0 "
-    "AND m.stage IN (0, 1, 2, 3, 5, 6) AND m.lane = session.session)"
+    "AND m.stage IN (0, 1, 2, 3, 5, 6) AND m.lane = session.key)"
 )
 
 
@@ -38,24 +43,25 @@ class Sessions:
         self._connection = connection
         self._execute = connection.execute
 
-    def get(self, entity: int, session: str) -> SessionRow | None:
+    def get(self, entity: int, key: str) -> SessionRow | None:
         """Return a session; None if it is unknown."""
-        row = self._execute(f"SELECT {_COLUMNS} FROM session WHERE entity = ? AND session = ?", (entity, session))
+        row = self._execute(f"SELECT {_COLUMNS} FROM session WHERE entity = ? AND key = ?", (entity, key))
         found = row.fetchone()
         return None if found is None else SessionRow._make(found)
 
     def arrive(self, heads: Iterable[tuple[int, str, int]]) -> None:
         """Record unlocked messages that have arrived, as (entity, session, number)."""
         self._connection.executemany(
-            "INSERT INTO session (entity, session, head) VALUES (?, ?, ?) ON CONFLICT (entity, session) DO UPDATE SET "
+            "INSERT INTO session (entity, key, name, head) VALUES (?, ?, ?, ?) ON CONFLICT (entity, key) DO UPDATE SET "
             "head = CASE WHEN session.head < excluded.head THEN session.head ELSE excluded.head END",
-            heads,
+            ((entity, session_key(name), name, head) for entity, name, head in heads),
         )
 
     def ensure(self, known: Iterable[tuple[int, str]]) -> None:
         """Create sessions, as (entity, session), that have messages but none to receive yet."""
         self._connection.executemany(
-            "INSERT INTO session (entity, session) VALUES (?, ?) ON CONFLICT (entity, session) DO NOTHING", known
+            "INSERT INTO session (entity, key, name) VALUES (?, ?, ?) ON CONFLICT (entity, key) DO NOTHING",
+            ((entity, session_key(name), name) for entity, name in known),
         )
 
     def next_free(self, entity: int) -> SessionRow | None:
@@ -67,23 +73,23 @@ class Sessions:
         ).fetchone()
         return None if row is None else SessionRow._make(row)
 
-    def set_head(self, entity: int, session: str, head: int | None) -> None:
+    def set_head(self, entity: int, key: str, head: int | None) -> None:
         """Correct the head of a session."""
-        self._execute("UPDATE session SET head = ? WHERE entity = ? AND session = ?", (head, entity, session))
+        self._execute("UPDATE session SET head = ? WHERE entity = ? AND key = ?", (head, entity, key))
 
-    def hold(self, entity: int, session: str, token: bytes, until: int) -> None:
+    def hold(self, lock: SessionLock) -> None:
         """Lock a session, which may be new, or extend its lock."""
         self._execute(
-            "INSERT INTO session (entity, session, token, locked_until) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (entity, session) DO UPDATE SET token = excluded.token, locked_until = excluded.locked_until",
-            (entity, session, token, until),
+            "INSERT INTO session (entity, key, name, token, locked_until) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (entity, key) DO UPDATE SET token = excluded.token, locked_until = excluded.locked_until",
+            (lock.entity, lock.key, lock.session, lock.token, lock.locked_until),
         )
 
-    def free(self, entity: int, session: str, head: int | None) -> None:
+    def free(self, entity: int, key: str, head: int | None) -> None:
         """Unlock a session and set its head."""
         self._execute(
-            "UPDATE session SET token = NULL, locked_until = NULL, head = ? WHERE entity = ? AND session = ?",
-            (head, entity, session),
+            "UPDATE session SET token = NULL, locked_until = NULL, head = ? WHERE entity = ? AND key = ?",
+            (head, entity, key),
         )
 
     def expired_locks(self, now: int, limit: int) -> list[SessionRow]:
@@ -108,18 +114,17 @@ class Sessions:
         row = self._execute("SELECT max(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
         return row[0] or 0
 
-    def set_state(self, entity: int, session: str, state: bytes | None, now: int) -> None:
+    def set_state(self, entity: int, key: str, state: bytes | None, now: int) -> None:
         """Replace a session's state."""
         self._execute(
-            "UPDATE session SET state = ?, updated = ? WHERE entity = ? AND session = ?", (state, now, entity, session)
+            "UPDATE session SET state = ?, updated = ? WHERE entity = ? AND key = ?", (state, now, entity, key)
         )
 
-    def delete_idle(self, entity: int, session: str) -> None:
+    def delete_idle(self, entity: int, key: str) -> None:
         """Delete a session if it has no lock, no state and no messages."""
         self._execute(
-            "DELETE FROM session WHERE entity = ? AND session = ? AND token IS NULL AND state IS NULL "
-            f"AND NOT {_MESSAGE}",
-            (entity, session),
+            f"DELETE FROM session WHERE entity = ? AND key = ? AND token IS NULL AND state IS NULL AND NOT {_MESSAGE}",
+            (entity, key),
         )
 
     def delete_all(self, entity: int) -> None:
@@ -127,7 +132,7 @@ class Sessions:
         self._execute("DELETE FROM session WHERE entity = ?", (entity,))
 
     def names(self, entity: int, updated_since: int | None, after: str | None, limit: int) -> list[str]:
-        """Return the sessions that have messages or state, by name.
+        """Return the names of the sessions that have messages or state, by key; with `after`, those behind that key.
 
         With `updated_since`, only those whose state was set after it.
         """
@@ -135,10 +140,10 @@ class Sessions:
         if updated_since is not None:
             condition, values = "updated >= ?", [updated_since]
         if after is not None:
-            condition += " AND session > ?"
+            condition += " AND key > ?"
             values.append(after)
         rows = self._execute(
-            f"SELECT session FROM session WHERE entity = ? AND {condition} ORDER BY session LIMIT ?",
+            f"SELECT name FROM session WHERE entity = ? AND {condition} ORDER BY key LIMIT ?",
             (entity, *values, limit),
         )
         return [name for (name,) in rows]
