@@ -327,7 +327,10 @@ def test_entities_do_not_share_their_keys(tmp_path: Path) -> None:
         (True, {"partition_key": "p"}, {"partition_key": "r"}, False),
         (True, {"partition_key": "p"}, {}, False),
         (True, {"session": "s"}, {"session": "z"}, False),
-        (True, {"session": "s"}, {"partition_key": "s"}, True),
+        (True, {"session": "s"}, {"session": "S"}, True),
+        # The form of a session that is compared is in upper case; partition keys are compared exactly.
+        (True, {"session": "s"}, {"partition_key": "S"}, True),
+        (True, {"session": "s"}, {"partition_key": "s"}, False),
         (True, {"session": "s", "partition_key": "s"}, {"session": "s"}, True),
     ],
 )
@@ -357,7 +360,8 @@ def test_with_a_session_another_partition_key_is_refused(tmp_path: Path) -> None
     [
         (True, message("a", session="s"), message("b", session="s"), True),
         (True, message("a", partition_key="p"), message("b", partition_key="p"), True),
-        (True, message("a", session="p"), message("b", partition_key="p"), True),
+        (True, message("a", session="p"), message("b", session="P"), True),
+        (True, message("a", session="p"), message("b", partition_key="P"), True),
         (False, message("a"), message("a"), False),
     ],
 )
