@@ -74,6 +74,7 @@ def rows_of(messages: Sequence[Message], lateness: int = 0) -> Rows:
     window = np.array([message.window for message in messages], np.int64)
     is_forget = np.array([isinstance(message, Forget) for message in messages], np.bool_)
     sequence = np.array([message.sequence for message in messages], np.int64)
+    places = [message.place for message in messages if message.place is not None]
     return Rows(
         np.ascontiguousarray(digests[:, 0]),
         np.ascontiguousarray(digests[:, 1]),
@@ -83,6 +84,7 @@ def rows_of(messages: Sequence[Message], lateness: int = 0) -> Rows:
         window + lateness,
         sequence,
         sequence.__getitem__,
+        np.array(places, np.int64) if places else None,
     )
 
 

@@ -9,10 +9,17 @@ from typing import NamedTuple
 
 
 class Message(NamedTuple):
+    """A row. Its place decides between equal times; without one, its sequence number does."""
+
     key: str | None
     time: int
     sequence: int
     window: int
+    place: int | None = None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.time, self.sequence if self.place is None else self.place
 
 
 class Forget(Message):
@@ -59,7 +66,7 @@ class Reference:
         self.remembered = self.remembered_now()
         earlier, accepted = list(self.remembered), list[Message]()
         verdicts = {}
-        for message in sorted(messages, key=lambda m: (m.time, m.sequence), reverse=self.keeps_last):
+        for message in sorted(messages, key=lambda m: m.rank, reverse=self.keeps_last):
             original = self._original(message, earlier) or self._original(message, accepted, last=self.keeps_last)
             verdicts[message] = Verdict(True, original.time, original.sequence) if original else Verdict(False)
             if isinstance(message, Forget):
@@ -80,7 +87,7 @@ class Reference:
             for m in accepted
             if m.key is not None and m.key == message.key and abs(message.time - m.time) < min(message.window, m.window)
         ]
-        return (max if last else min)(near, key=lambda m: (m.time, m.sequence), default=None)
+        return (max if last else min)(near, key=lambda m: m.rank, default=None)
 
 
 def counted(

@@ -24,7 +24,7 @@ def test_a_forgotten_id_can_be_sent_again_and_is_then_remembered_again(tmp_path:
         scene.time.advance(5)
         forget = await scene.broker.forget("q", "a")
         assert forget is not None
-        assert (forget.message_id, forget.time) == ("a", scene.time.now + 1)
+        assert (forget.message_id, forget.time) == ("a", scene.time.now)
         assert (forget.original_sequence, forget.original_time) == (first, accepted)
         (again,) = await scene.send("q", "a")
         await scene.send("q", "a", "b")

@@ -52,14 +52,8 @@ class Admission:
         return entity
 
     def forget(self, entity: Queue | Topic, message: Incoming) -> Row:
-        """Return the row that forgets the key of a message.
-
-        It gets a time between those of earlier and later messages: with a detection key, messages with one key may be
-        in several partitions, and numbers of different partitions do not tell the order.
-        """
-        now = self._core.clock.stamp() + 1
-        self._core.clock.begin_at(now + 1)
-        return forget_of(entity, message, self._core.numbers, now)
+        """Return the row that forgets the key of a message."""
+        return forget_of(entity, message, self._core.numbers, self._core.clock.stamp())
 
     def check_room(self, entity: Queue | Topic, size: int) -> None:
         """Raise unless there is room for `size` bytes in the pipeline and in the entity's quota."""

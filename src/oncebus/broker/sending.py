@@ -297,8 +297,8 @@ def row_of(
 def forget_of(entity: Queue | Topic, message: Incoming, numbers: SequenceNumbers, now: int) -> Row:
     """Return the row that makes detection forget the key of a message, which has passed `check_forget`.
 
-    It takes a sequence number of its own, so that detection knows its place in the order. Where a property counts, the
-    message id is the text of the property.
+    It takes a sequence number of its own, which names it in the record. Where a property counts, the message id is the
+    text of the property.
     """
     if entity.detection_key is not None:
         user = {property_of(entity.detection_key) or "": message.message_id}

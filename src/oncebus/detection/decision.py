@@ -3,7 +3,8 @@
 Nothing here reads a clock, a file or Spark. `judge` is a function of the rows of one batch, of the memories about their
 keys, and of the batch's horizon:
 
-- Rows are judged in the order of time; equal times in the order of `sequence`, then of `tie`.
+- Rows are judged in the order of time; equal times in the order of `place`, or of `sequence` if rows have no place;
+  then of `tie`.
 - A row is a duplicate if a row with its key was accepted less than one window away, before it or after it. If the two
   rows have different windows, the shorter one applies. A row exactly one window away is not a duplicate.
 - A duplicate is not remembered, so it does not extend the window.
@@ -135,7 +136,7 @@ def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdic
 
 
 def _in_order(rows: Rows) -> Index:
-    """Return the positions of the rows that have a key, in the order (high, low, time, sequence, tie)."""
+    """Return the positions of the rows that have a key, in the order (high, low, time, place or sequence, tie)."""
     with_key = np.flatnonzero(rows.has_key)
     high = rows.high[with_key]
     order = with_key[np.argsort(high)]
@@ -148,7 +149,8 @@ def _in_order(rows: Rows) -> Index:
     repeated[:-1] |= same
     at = np.flatnonzero(repeated)
     some = order[at]
-    columns = (rows.sequence[some], rows.time[some], rows.low[some], rows.high[some])
+    place = rows.sequence if rows.place is None else rows.place
+    columns = (place[some], rows.time[some], rows.low[some], rows.high[some])
     sorted_at = np.lexsort(columns)
     order[at] = some = some[sorted_at]
     met = np.logical_and.reduce([column[sorted_at[1:]] == column[sorted_at[:-1]] for column in columns])
@@ -157,7 +159,7 @@ def _in_order(rows: Rows) -> Index:
 
 
 def _break_ties(order: Index, at: Index, some: Index, met: Flags, rows: Rows) -> None:
-    """Sort each group of neighbouring rows with equal key, time and sequence by `tie`, in place in `order`."""
+    """Sort each group of neighbouring rows with equal key, time and place by `tie`, in place in `order`."""
     tied = np.zeros(len(some), np.bool_)
     tied[1:] = met
     tied[:-1] |= met

@@ -26,8 +26,10 @@ class Rows:
 
     `high` and `low` are the two halves of the 128-bit digest of the key; they mean nothing where `has_key` is false.
     A row with a negative `window` is a forget; its key must be valid. `keep` is how long the row is remembered if it is
-    accepted: its window plus the lateness. `tie` takes the positions
-    of rows with equal key, time and sequence, and returns a number for each. Rows that differ must get different
+    accepted: its window plus the lateness. `sequence` is the name under which a duplicate's record knows its original.
+
+    Rows of equal times are judged in the order of `place`; if that is None, in the order of `sequence`. `tie` takes the
+    positions of rows that even so have no order, and returns a number for each. Rows that differ must get different
     numbers, so that the verdicts do not depend on the order of arrival.
     """
 
@@ -39,6 +41,7 @@ class Rows:
     keep: Numbers
     sequence: Numbers
     tie: Callable[[Index], Numbers]
+    place: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.time)
@@ -54,6 +57,7 @@ class Rows:
             self.keep[chosen],
             self.sequence[chosen],
             lambda positions: self.tie(chosen[positions]),
+            None if self.place is None else self.place[chosen],
         )
 
 
