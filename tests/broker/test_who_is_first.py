@@ -1,4 +1,4 @@
-"""Who is first is decided by the place in the inbox, also while the clock stands still and numbers tell another order."""
+"""The place in the inbox decides who is first, even while the clock stands still and numbers tell another order."""
 
 from __future__ import annotations
 
