@@ -25,7 +25,7 @@ async def process(scene: Scene, *, together: bool) -> None:
     await scene.flow()
 
 
-async def drops(scene: Scene, path: str = "q") -> list[tuple[int, int]]:
+async def drops(scene: Scene, path: str = "q") -> list[tuple[int, int | None]]:
     """Return the numbers of dropped messages, each with that of its original."""
     return [(drop.sequence, drop.original_sequence) for drop in await scene.duplicates(path)]
 
