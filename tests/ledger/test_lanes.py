@@ -75,3 +75,19 @@ def test_of_two_tasks_at_once_one_is_refused(tmp_path: Path) -> None:
         ledger.judge(rows[1], generation, 0, part=1, parts=LANES, clock=2**60)
     with pytest.raises(NotPartitioned, match="Partition 0 of the input has a key that another partition of batch 0"):
         ledger.judge(rows[0], generation, 0, part=0, parts=LANES, clock=2**60)
+
+
+def test_a_lane_that_has_other_rows_when_it_is_evaluated_again(tmp_path: Path) -> None:
+    """As behind `coalesce`, if the lane were the number of the task; or if the source changes meanwhile."""
+    ledger = Ledger.open(tmp_path)
+    generation = ledger.join(Writer("aa", "query", HERE), 0)
+
+    def judge(*keys: str) -> None:
+        rows = rows_of([Message(key, START, at, SECOND) for at, key in enumerate(keys)])
+        assert not ledger.judge(rows, generation, 0, part=3, parts=LANES, clock=2**60).is_duplicate.any()
+
+    judge("a", "b")
+    judge("a", "b")
+    judge("c")
+    with pytest.raises(NotPartitioned, match="Partition 3 of batch 0 was evaluated twice, with different rows that"):
+        judge("b", "d")

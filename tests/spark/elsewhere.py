@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,25 @@ def check_foreach_batch(spark: SparkSession, stream: Stream) -> None:
     assert stream.found() == expected(history)
 
 
+def check_partitioned(spark: SparkSession, folder: Path) -> None:
+    """Behind any plan, a key in two partitions is refused, and a key in one is not."""
+
+    def new_of(keys: int, rows: int, change: Callable[[DataFrame], DataFrame], *, counted: bool = False) -> int:
+        """Return the number of new rows among rows in two partitions whose keys repeat after `keys` rows."""
+        frame = spark.range(0, rows, 1, 2).selectExpr(f"id % {keys} AS key", "timestamp_micros(id) AS at")
+        with Ledger.open(tempfile.mkdtemp(dir=folder)).batch() as ledger:
+            checked = detect_duplicates(frame, key="key", time="at", window="1 hour", ledger=ledger, partitioned=True)
+            if counted:
+                assert checked.count() == rows
+            return change(checked).filter("not is_duplicate").count()
+
+    assert new_of(10, 10, lambda checked: checked.coalesce(1), counted=True) == 10
+    assert new_of(10, 10, lambda checked: checked.union(checked).distinct()) == 10
+    assert new_of(10, 10, lambda checked: checked.crossJoin(spark.range(2)).drop("id").distinct()) == 10
+    for most in (1, 2):
+        check_refused(partial(new_of, 10, 20, lambda checked: checked.coalesce(most)), "has a key that another partition")
+
+
 if __name__ == "__main__":
     how, url, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     spark = session(how, url)
@@ -90,4 +111,5 @@ if __name__ == "__main__":
     if how == "connect":
         assert not Path(APART).exists(), "the client created a ledger of its own"
         check_foreach_batch(spark, Stream(spark, folder / "foreach"))
+        check_partitioned(spark, folder)
     spark.stop()

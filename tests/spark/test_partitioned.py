@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from histories import SECOND, START
 from oncebus.errors import OncebusError
 from oncebus.spark import Ledger, detect_duplicates
+from reference import Message
+from spark.elsewhere import check_partitioned
 from spark.streams import SCHEMA, Stream, expected, verdicts
 from spark.test_batch import frame_of
 from spark.test_streaming import history_of
@@ -54,3 +58,25 @@ def test_a_partitioned_batch(spark: SparkSession, tmp_path: Path) -> None:
     for options in wrong:
         with pytest.raises(OncebusError, match="partitioned=True needs a ledger, which checks it"):
             detect_duplicates(frame, **OPTIONS, **options, partitioned=True)
+
+
+def test_a_task_that_computes_several_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    """Behind `coalesce`, one task computes several partitions, and `union` and `crossJoin` compute one several times."""
+    check_partitioned(spark, tmp_path)
+
+
+def test_a_coalesced_stream(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(spark, tmp_path)
+    stream.write([[Message(str(key), START, 10 * turn + key, SECOND) for turn in range(2) for key in range(10)]])
+
+    def run(spread: Callable[[DataFrame], DataFrame]) -> None:
+        source = spread(spark.readStream.schema(SCHEMA).parquet(str(stream.source)))
+        checked = detect_duplicates(source, **OPTIONS, ledger=stream.ledger, partitioned=True)
+        writer = checked.coalesce(1).writeStream.format("parquet").option("path", str(stream.output))
+        query = writer.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(300)
+
+    with pytest.raises(StreamingQueryException, match=r"NotPartitioned: Partition \d of the input has a key"):
+        run(lambda source: source.repartition(2, "sequence"))
+    run(lambda source: source.repartition(2, "key"))
+    assert sum(not verdict.is_duplicate for verdict in stream.found().values()) == 10

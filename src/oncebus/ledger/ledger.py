@@ -29,7 +29,7 @@ from oncebus.ledger.generations import Generation, LedgerInUse, Owner, refuse_to
 from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
-from oncebus.ledger.names import LANES, NotPartitioned, Position, RunName, horizon_of
+from oncebus.ledger.names import LANES, Position, RunName, horizon_of, not_partitioned, without_covered
 from oncebus.ledger.overview import LedgerOverview, overview_of
 from oncebus.ledger.run import Entries, RecallFrom, checksum_of, encode_run
 from oncebus.ledger.sightings import Memory, Sighting, sightings_in
@@ -230,8 +230,8 @@ class Ledger(LedgerTidying):
         at which Spark cut the batch. Rows with the same batch number but a different `cut` are rejected.
 
         If `parts` is `LANES`, then `part` is a partition of the input, and need not depend on the key. Raises
-        `NotPartitioned` if another call of this batch has published a key of this one. Of two such calls, at least one
-        sees the other's run, because both publish before they look.
+        `NotPartitioned` if another call of this batch, with other rows, has published a key of this one. Of two such
+        calls, at least one sees the other's run, because both publish before they look.
 
         `listing` comes from `enter`; without it the ledger lists its files.
         """
@@ -379,17 +379,21 @@ class Ledger(LedgerTidying):
         )
 
     def _refuse_shared_keys(self, generation: Generation, batch: int, lane: int) -> None:
+        """Raise `NotPartitioned` if a run of the lane has a key that any other run of the batch has too.
+
+        A lane may have several runs: its task may have been evaluated before, with other rows.
+        """
         here = Position(generation.number, batch)
-        listing = self._list()
-        lanes = [run for run in listing.runs if run.first == run.last == here and run.token == generation.token]
-        others = RecallFrom([self._run(run) for run in lanes if run.part != lane and run.size])
-        for run in lanes:
-            entries = self._run(run).entries() if run.part == lane else None
-            if entries is not None and len(others(_at_any_time(entries.high, entries.low)).key):
-                raise NotPartitioned(
-                    f"Partition {lane} of the input has a key that another partition of batch {batch} has too, so the "
-                    "input is not partitioned by the key. Call detect_duplicates without partitioned=True."
-                )
+        listed = [run for run in self._list().runs if run.first == run.last == here and run.token == generation.token]
+        runs = {name: self._run(name) for name in without_covered(listed) if name.size}
+        for name, run in runs.items():
+            if name.part != lane:
+                continue
+            entries = run.entries()
+            question = _at_any_time(entries.high, entries.low)
+            for other in runs:
+                if other != name and len(RecallFrom([runs[other]])(question).key):
+                    raise not_partitioned(batch, lane, is_same_lane=other.part == lane)
 
 
 def _at_any_time(high: Keys, low: Keys) -> Question:

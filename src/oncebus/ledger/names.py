@@ -51,6 +51,19 @@ class NotPartitioned(OncebusError):
     """Input that should be partitioned by the key has a key in two partitions, or has too many partitions."""
 
 
+def not_partitioned(batch: int, lane: int, *, is_same_lane: bool) -> NotPartitioned:
+    """Return the error for a lane with a key that another run of the batch has too."""
+    if is_same_lane:
+        return NotPartitioned(
+            f"Partition {lane} of batch {batch} was evaluated twice, with different rows that share a key. Persist the "
+            "input, so that it is evaluated once, or call detect_duplicates without partitioned=True."
+        )
+    return NotPartitioned(
+        f"Partition {lane} of the input has a key that another partition of batch {batch} has too, so the input is not "
+        "partitioned by the key. Call detect_duplicates without partitioned=True."
+    )
+
+
 class Position(NamedTuple):
     """The position of a batch in the history of a ledger. Earlier positions compare as lower."""
 

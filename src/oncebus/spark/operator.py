@@ -154,7 +154,8 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
     if parts is None:
         return messages.repartition(*by)
     # The part, as Spark itself has chosen it: a run's name tells which keys it may hold.
-    added = [] if parts == LANES else [F.pmod(F.hash(*by), F.lit(parts)).alias(PART)]
+    part = F.spark_partition_id() if parts == LANES else F.pmod(F.hash(*by), F.lit(parts))
+    added = [part.alias(PART)]
     if messages.isStreaming:
         # Spark records the current timestamp with the batch, so a repeated batch sees the same one. It puts it into the
         # plan as a number, after optimising. In an ordinary expression that number would be part of the generated code,

@@ -151,7 +151,7 @@ class Task:
         table = pa.Table.from_batches(received)
         # On an object store, a listing costs as much as a put.
         listing = ledger.listing()
-        rows, part = self._rows(table, ledger.secret(listing)), _lane() if parts == LANES else _part(table)
+        rows, part = self._rows(table, ledger.secret(listing)), _part(table)
         verdicts = ledger.judge(
             rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy, listing=listing
         )
@@ -167,7 +167,7 @@ class Task:
         generation, listing = ledger.enter(writer, batch)
         if received:
             table = pa.Table.from_batches(received)
-            rows, part = self._rows(table, ledger.secret(listing)), _lane() if parts == LANES else _part(table)
+            rows, part = self._rows(table, ledger.secret(listing)), _part(table)
             cut = int(table.column(CLOCK)[0].as_py())
             verdicts = ledger.judge(
                 rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut, policy=self.policy, listing=listing
@@ -258,28 +258,24 @@ class Task:
             at += batch.num_rows
 
 
-def _lane() -> int:
-    """Return the number of this partition of the input."""
-    context = TaskContext.get()
-    lane = context.partitionId() if context else 0
-    if lane >= LANES:
-        raise NotPartitioned(
-            f"The input has more than {LANES} partitions. Call detect_duplicates without partitioned=True."
-        )
-    return lane
-
-
 def _part(table: pa.Table) -> int:
-    """Return the part that all rows belong to.
+    """Return the part, or the partition of the input, that all rows belong to.
 
-    Raises `OncebusError` if the rows belong to two parts, because the task searches the runs of one part only.
+    It comes with the rows: the number of the task is another one where a task computes several partitions, as behind
+    `coalesce`. Raises `OncebusError` if the rows belong to two parts, because the task searches the runs of one part
+    only.
     """
     parts = np.asarray(_column(table, PART))
     if parts.min() != parts.max():
         raise OncebusError(
             f"A task has rows of parts {parts.min()} and {parts.max()}. This is a bug in Oncebus: please report it."
         )
-    return int(parts[0])
+    part = int(parts[0])
+    if part >= LANES:
+        raise NotPartitioned(
+            f"The input has more than {LANES} partitions. Call detect_duplicates without partitioned=True."
+        )
+    return part
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
