@@ -61,7 +61,7 @@ def test_a_partitioned_batch(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_task_that_computes_several_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    """Behind `coalesce`, one task computes several partitions, and `union` and `crossJoin` compute one several times."""
+    """Behind `coalesce`, a task computes several partitions; `union` and `crossJoin` compute one several times."""
     check_partitioned(spark, tmp_path)
 
 
