@@ -292,3 +292,14 @@ def test_connections_that_never_choose_a_protocol_are_closed(monkeypatch: pytest
             assert len(places) == 0
 
     asyncio.run(play())
+
+
+def test_a_peer_that_vanished_is_noticed_by_the_system() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        listener.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)
+            found = [accepted.getsockopt(socket.IPPROTO_TCP, each) for each in options]
+            assert found == [30, 5, 50_000]

@@ -34,6 +34,12 @@ _TURNS_TO_SPEAK = 16
 BACKLOG = 1024
 """Connections that the system queues until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
+PROBE_AFTER_SECONDS = 30
+"""The system asks a silent peer for a sign of life after this time (TCP keep-alive)."""
+PROBE_EVERY_SECONDS = 5
+"""The interval of these questions until the peer answers."""
+UNACKNOWLEDGED_SECONDS = 50
+"""A connection whose peer acknowledges neither data nor questions for this time is lost. AMQP sets its own time."""
 
 
 class CannotListen(OncebusError):
@@ -66,7 +72,28 @@ def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
             reason += f" with {flag}" if flag is not None else ""
         raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
     listener.setblocking(False)
+    _notice_vanished_peers(listener)
     return listener
+
+
+def limit_unacknowledged(connection: socket.socket, seconds: float) -> None:
+    """Let the system end a connection whose peer acknowledges nothing, or leaves no room for data, for this time."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+
+
+def _notice_vanished_peers(listener: socket.socket) -> None:
+    """Turn on TCP keep-alive: a client that waits for an answer is silent, like one whose network is gone.
+
+    Accepted connections inherit the options of the listener.
+    """
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has all of these.
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_SECONDS)
+    if hasattr(socket, "TCP_KEEPINTVL"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_SECONDS)
+    limit_unacknowledged(listener, UNACKNOWLEDGED_SECONDS)
 
 
 class Guest(Protocol):

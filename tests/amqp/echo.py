@@ -124,9 +124,11 @@ class EchoPeer:
 async def serving(echo: Echo, **options: Any) -> Any:
     """Run an echo server on a free local port, and yield the port."""
 
+    engine = {name: options[name] for name in ("max_frame_size", "idle_timeout_ms") if name in options}
+    limits = {name: value for name, value in options.items() if name not in engine}
+
     def make() -> asyncio.Protocol:
-        connection = Connection(container_id="echo", max_frame_size=options.get("max_frame_size", 65536))
-        limits = {name: value for name, value in options.items() if name != "max_frame_size"}
+        connection = Connection(container_id="echo", **engine)
         protocol = AmqpProtocol(connection, lambda c, w: EchoPeer(echo, c, w), **limits)
         echo.protocols.append(protocol)
         return on_transport(protocol)

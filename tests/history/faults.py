@@ -173,6 +173,10 @@ def _cut_all(fault: Fault, service: Service) -> bool:
     return service.proxy_for(fault.size).cut_all()
 
 
+def _vanish(fault: Fault, service: Service) -> bool:
+    return service.proxy_for(fault.size).vanish(fault.seconds)
+
+
 KINDS: dict[str, Callable[[Fault, Service], bool]] = {
     "kill gateway": _kill_parts("gateway"),
     "kill pipeline": _kill_parts("pipeline"),
@@ -188,6 +192,7 @@ KINDS: dict[str, Callable[[Fault, Service], bool]] = {
     "cut before": _cut_before,
     "cut after": _cut_after,
     "cut all": _cut_all,
+    "vanish": _vanish,
 }
 
 OFTEN = {
@@ -205,5 +210,6 @@ OFTEN = {
     "cut before": 3,
     "cut after": 4,
     "cut all": 1,
+    "vanish": 2,
 }
 """The number of faults of each kind in a round. The kinds that leave the most outcomes unknown come most often."""

@@ -1,4 +1,4 @@
-"""A proxy between the clients and the broker that cuts connections at the worst moments."""
+"""A proxy between the clients and the broker that cuts connections at the worst moments, or lets clients vanish."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 
 from clients.relay import DISPOSITION, Frames
 from in_thread import in_thread
@@ -14,6 +15,24 @@ from in_thread import in_thread
 _TRANSFER = 0x14
 _CHUNK = 65536
 _PATIENCE = 15.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """The two directions of a connection, and the client's end of it."""
+
+    client: asyncio.StreamWriter
+    requests: asyncio.Task[None]
+    answers: asyncio.Task[None]
+
+    def stop(self) -> None:
+        """Stop forwarding."""
+        self.requests.cancel()
+        self.answers.cancel()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.requests.cancelled() or self.answers.cancelled()
 
 
 class Proxy:
@@ -27,6 +46,7 @@ class Proxy:
         self._before, self._after = threading.Event(), threading.Event()
         self._hit = threading.Event()
         self._open: set[asyncio.StreamWriter] = set()
+        self._pairs: set[_Pair] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def cut_before(self, patience: float) -> bool:
@@ -43,6 +63,20 @@ class Proxy:
         count = len(self._open)
         self._loop.call_soon_threadsafe(self._abort_all)
         return count > 0
+
+    def vanish(self, seconds: float) -> bool:
+        """Stop forwarding on all connections of now, without closing any. Their clients notice after `seconds`.
+
+        The broker gets no sign from the network: each of its connections stays open until it closes it.
+        """
+        assert self._loop is not None
+        pairs = list(self._pairs)
+        for pair in pairs:
+            self._loop.call_soon_threadsafe(pair.stop)
+        time.sleep(seconds)
+        for pair in pairs:
+            self._loop.call_soon_threadsafe(pair.client.transport.abort)
+        return bool(pairs)
 
     def _abort_all(self) -> None:
         for writer in list(self._open):
@@ -70,9 +104,14 @@ class Proxy:
         self._open |= {writer, there}
         requests = asyncio.create_task(self._copy(reader, there, self._before, cuts_in_half=True))
         answers = asyncio.create_task(self._copy(there_reader, writer, self._after, cuts_in_half=False))
+        pair = _Pair(writer, requests, answers)
+        self._pairs.add(pair)
         try:
             await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
+            if pair.is_stopped:
+                await _read_to_end(there_reader)
         finally:
+            self._pairs.discard(pair)
             for each in (writer, there):
                 self._open.discard(each)
                 each.transport.abort()
@@ -119,6 +158,13 @@ class Proxy:
             self._abort_all()
             left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             await asyncio.gather(*left, return_exceptions=True)
+
+
+async def _read_to_end(reader: asyncio.StreamReader) -> None:
+    """Discard everything until the broker closes the connection."""
+    with suppress(OSError):
+        while await reader.read(_CHUNK):
+            pass
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from .http_client import HttpClient
 from .proxy import Proxy, proxy
 
 _SITE = Path(__file__).parent / "site"
+_IDLE_SECONDS = 5.0
+"""The idle time-out of AMQP. With the usual one, vanished clients would outlive the run."""
 
 
 class Service:
@@ -42,7 +44,11 @@ class Service:
         places: list[str | Path] = ["--data", self.disk.path / "data", "--entities", self._folder / "entities.json"]
         words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places]
         paths = os.pathsep.join(filter(None, [str(_SITE), os.environ.get("PYTHONPATH")]))
-        environment = {"PYTHONPATH": paths, "HISTORY_CLOCK": str(self._folder / "clock")}
+        environment = {
+            "PYTHONPATH": paths,
+            "HISTORY_CLOCK": str(self._folder / "clock"),
+            "HISTORY_IDLE_SECONDS": str(_IDLE_SECONDS),
+        }
         self.running = Running(self._folder, name, words, within=self.disk.within, **environment)
 
     def ports(self) -> tuple[int, int]:

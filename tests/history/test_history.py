@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 _KEPT = Path(os.environ.get("HISTORY_FOLDER", "/tmp"))
-_SHORT = "cut after,kill gateway,stop gateway,cut before,kill workers,clock back,fill disk"
+_SHORT = "cut after,kill gateway,stop gateway,cut before,vanish,kill workers,clock back,fill disk"
 
 
 def play(folder: Path, asked: str) -> dict[str, int]:

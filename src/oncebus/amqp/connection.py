@@ -239,6 +239,14 @@ class Connection:
             self._report_room()
         return self._take_events()
 
+    def abandon(self, error: AmqpError) -> list[Event]:
+        """Close the connection without waiting for an answer, because the peer seems to be gone.
+
+        Return the remaining events, as `lost` does.
+        """
+        self._fail(error)
+        return self._take_events()
+
     def lost(self) -> list[Event]:
         """End the connection after the peer has disconnected. Return the remaining events; `Closed` is the last."""
         self._finish(None)

@@ -53,6 +53,8 @@ MOST_HELD_BYTES = 64 * 1024
 
 HANDSHAKE_SECONDS = 20.0
 """Time from connecting to a valid token or key."""
+IDLE_SECONDS = 120.0
+"""The idle time-out that the server announces. A peer that was silent for twice as long is closed."""
 CLOSE_SECONDS = 5.0
 """Time for the peer to answer a close, or to disconnect."""
 MOST_WAITING_BYTES = 16 * MEGABYTE

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from oncebus.amqp.conditions import INTERNAL_ERROR
+from oncebus.amqp.conditions import CONNECTION_FORCED, INTERNAL_ERROR
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event
 from oncebus.amqp.limits import (
@@ -22,6 +22,7 @@ from oncebus.amqp.limits import (
     UNTRUSTED_WAITING_BYTES,
 )
 from oncebus.amqp.performatives import AmqpError
+from oncebus.listening import limit_unacknowledged
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class AmqpProtocol(asyncio.Protocol):
     It disconnects a peer that does not authenticate within `handshake_seconds`, that neither answers a close nor
     disconnects within `close_seconds`, or that leaves more than `most_waiting_bytes` of output, or too many answers,
     unread. While a peer does not read, deliveries and answers wait; other frames are still written, up to that limit.
-    An authenticated peer is never disconnected for being silent.
+    A peer that sends nothing for twice the idle time-out that we announced counts as lost: its network may be gone.
     """
 
     def __init__(
@@ -125,6 +126,9 @@ class AmqpProtocol(asyncio.Protocol):
         self._remote = "unknown"
         self._deadline: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        self._longest_silence = 2 * (connection.idle_timeout_ms or 0) / 1000
+        self._heard_at = 0.0
         self._is_beating = False
         self._is_flush_due = False
         self._is_awaiting_close = False
@@ -136,6 +140,8 @@ class AmqpProtocol(asyncio.Protocol):
         transport = self._transport = cast(asyncio.Transport, transport)
         self._remote = _address(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=ENOUGH)
+        if self._longest_silence and (own := transport.get_extra_info("socket")) is not None:
+            limit_unacknowledged(own, self._longest_silence)
         self.is_writable = True
         self._set_deadline(self._handshake_seconds, self._disconnect_untrusted)
         try:
@@ -146,6 +152,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        self._heard_at = self._clock()
         try:
             events = self.connection.receive(data)
         except Exception:
@@ -157,6 +164,7 @@ class AmqpProtocol(asyncio.Protocol):
         if not self._is_beating and self.connection.remote_open is not None:
             self._is_beating = True
             self._beat()
+            self._check_silence()
         if not self.connection.is_at_rest:
             self._write()
 
@@ -175,7 +183,7 @@ class AmqpProtocol(asyncio.Protocol):
         """See `asyncio.BaseProtocol`."""
         self._transport = None
         self.is_writable = False
-        for timer in (self._deadline, self._heartbeat):
+        for timer in (self._deadline, self._heartbeat, self._silence):
             if timer is not None:
                 timer.cancel()
         peer = self._peer
@@ -198,6 +206,8 @@ class AmqpProtocol(asyncio.Protocol):
         transport = self._transport
         if transport is not None and not transport.is_closing() and transport.is_reading() is not on:
             if on:
+                # It could not be heard meanwhile.
+                self._heard_at = self._clock()
                 transport.resume_reading()
             else:
                 transport.pause_reading()
@@ -281,6 +291,25 @@ class AmqpProtocol(asyncio.Protocol):
             self._heartbeat = asyncio.get_running_loop().call_later(due - now, self._beat)
         if self.connection.has_output:
             self._write()
+
+    def _check_silence(self) -> None:
+        """Give up a peer that was silent for too long, or check again when that could be so."""
+        transport, longest = self._transport, self._longest_silence
+        if transport is None or not longest or self.connection.is_closed:
+            return
+        now = self._clock()
+        if not transport.is_reading():
+            self._heard_at = now
+        left = self._heard_at + longest - now
+        if left > 0:
+            self._silence = asyncio.get_running_loop().call_later(left, self._check_silence)
+            return
+        log.info(
+            "Closing the connection of a silent peer", extra={"fields": {"remote": self._remote, "seconds": longest}}
+        )
+        reason = f"The connection was inactive for more than the allowed {longest * 1000:.0f} milliseconds."
+        self._hand_over(self.connection.abandon(AmqpError(CONNECTION_FORCED, reason)))
+        self._write()
 
     def _set_deadline(self, seconds: float, then: Callable[[], None]) -> None:
         if self._deadline is not None:

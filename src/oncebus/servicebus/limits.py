@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncebus.amqp.limits import MOST_UNSETTLED, TRUSTED_LINKS
+from oncebus.amqp.limits import IDLE_SECONDS, MOST_UNSETTLED, TRUSTED_LINKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,8 @@ class Limits:
     connections: int = 5000
     # Additional connections that have not authenticated yet. Above this, the oldest is closed.
     strangers: int = 2000
+    # The idle time-out that the server announces. A client that was silent for twice as long counts as lost.
+    idle_seconds: float = IDLE_SECONDS
     # For one connection.
     links: int = TRUSTED_LINKS
     tokens: int = 1000

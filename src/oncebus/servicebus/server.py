@@ -142,7 +142,11 @@ class ServiceBusServer:
         name = self.front.broker.catalogue.namespace.name
         limits = self.front.limits
         connection = Connection(
-            container_id=name, channel_max=MOST_SESSIONS - 1, most_links=limits.links, most_unsettled=limits.unsettled
+            container_id=name,
+            channel_max=MOST_SESSIONS - 1,
+            idle_timeout_ms=round(limits.idle_seconds * 1000),
+            most_links=limits.links,
+            most_unsettled=limits.unsettled,
         )
         return AmqpProtocol(connection, self._client, flushes=self._flushes)
 

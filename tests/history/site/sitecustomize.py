@@ -1,5 +1,7 @@
 """Gives each Python process of a service the clock that the file named by HISTORY_CLOCK says, as on one machine.
 
+HISTORY_IDLE_SECONDS is the idle time-out of AMQP.
+
 Python imports this by itself where its folder is on PYTHONPATH. The Java part of Spark keeps the true clock: nothing
 that is written there has a time in it that the broker reads.
 """
@@ -20,3 +22,9 @@ if _file:
     _spec.loader.exec_module(_module)
     _clock = _module.WrongClock(Path(_file))
     time.time_ns, time.time = _clock.time_ns, _clock.time
+
+_seconds = os.environ.get("HISTORY_IDLE_SECONDS")
+if _seconds:
+    from oncebus.amqp import limits
+
+    limits.IDLE_SECONDS = float(_seconds)
