@@ -56,9 +56,11 @@ test-fast: setup ## run the tests that need neither Spark, browser nor other pro
 test: setup test-programs check ## check and test everything
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-torture: setup test-programs ## run the long tests: kills, fuzzing, many connections
+# SEED draws the same again; `.hypothesis` keeps the examples that failed.
+torture: SEED := $(or $(SEED),$(shell date +%s))
+torture: setup test-programs ## run the long tests (kills, fuzzing, many connections), and property tests at random
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
-	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
+	$(BIN)/python -m pytest -m 'torture or hypothesis' --seed $(SEED) --verbosity=1 -o faulthandler_timeout=3600
 
 # HISTORY_SEED and HISTORY_FAULTS play one again; FILE checks one that was written before.
 history: setup ## use the broker at random under random faults, and check the history

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
@@ -21,6 +21,7 @@ import object_stores
 from cluster import QUICK_JVM, Cluster, standalone_cluster
 from drivers import quiet_session
 from object_stores import Server
+from properties import search_from
 from suites import TESTS, forbid_processes, is_slow
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -32,17 +33,21 @@ platform.platform()
 # change the format of this handler, for all later tests.
 PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign, assignment]
 
-# The time of an example means nothing on a machine where any process may stall for seconds.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
-
 # azure-servicebus does not close the sockets of lost connections.
 _LOSES_SOCKETS = ("clients", "connector")
 _LONGEST = ("spark", "clients", "connector", "recipes", "administration", "staged", "dedup", "cli", "serve", "history")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="draw more examples in property tests, at random from this seed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("same" if config.option.seed is None else "random")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the slow tests, ignore the warnings that nobody can prevent, and run the longest tests first.
 
     If two processes run the tests, neither should be left with the longest test at the end.
@@ -53,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in _LOSES_SOCKETS:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+    if config.option.seed is not None:
+        search_from(config.option.seed, items)
     order = {name: at for at, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
 

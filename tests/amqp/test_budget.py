@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 
 from amqp.client import Client, kinds, receiver, written
-from amqp.values import examples, values
+from amqp.values import values
 from oncebus.amqp import Array, DecodeError, Described, Symbol, ULong, decode, decode_all, decode_body, encode
 from oncebus.amqp.budget import check_elements
 from oncebus.amqp.limits import MOST_ELEMENTS, MOST_FRAME_ELEMENTS, MOST_SECTIONS
 from oncebus.amqp.message import split
 from oncebus.amqp.performatives import Close
+from properties import examples
 
 
 def elements(value: Any) -> int:

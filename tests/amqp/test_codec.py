@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqp.values import examples, same, simple, values
+from amqp.values import same, simple, values
 from oncebus.amqp import (
     DEEPEST,
     Array,
@@ -36,6 +36,7 @@ from oncebus.amqp import (
     encode,
     skip,
 )
+from properties import examples
 
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp.values import examples
 from oncebus.amqp import DecodeError, Described, Symbol, ULong, encode
 from oncebus.amqp.composites import to_bytes
 from oncebus.amqp.fastread import (
@@ -43,6 +42,7 @@ from oncebus.amqp.performatives import (
     Transfer,
     decode_performative,
 )
+from properties import examples
 
 Read = Callable[[bytes, int, int], tuple[Any, ...]]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp.values import examples, same, simple, texts
+from amqp.values import same, simple, texts
 from oncebus.amqp import (
     AmqpSequence,
     AmqpValue,
@@ -46,6 +46,7 @@ from oncebus.amqp import (
     with_application_properties,
     with_properties,
 )
+from properties import examples
 
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 

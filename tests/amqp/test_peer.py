@@ -9,7 +9,7 @@ import proton
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp.values import SIMPLE, descriptors, examples, same, simple, symbols, texts
+from amqp.values import SIMPLE, descriptors, same, simple, symbols, texts
 from oncebus.amqp import (
     AmqpSequence,
     AmqpValue,
@@ -42,6 +42,7 @@ from oncebus.amqp import (
     properties,
     split,
 )
+from properties import examples
 
 PEERS: list[tuple[type, type, Any]] = [
     (bool, bool, proton.Data.BOOL),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp.client import receiver, sender
-from amqp.values import examples, maps, simple, symbols, texts
+from amqp.values import maps, simple, symbols, texts
 from oncebus.amqp import (
     Array,
     DecodeError,
@@ -47,6 +47,7 @@ from oncebus.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from properties import examples
 
 FIELDS: dict[Symbol, object] = {Symbol("a"): 1, Symbol("b"): [None, "c"]}
 ERROR = AmqpError("amqp:not-found", "Words", FIELDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from oncebus.amqp import (
@@ -95,8 +94,3 @@ values = st.recursive(simple | simple_arrays, deeper, max_leaves=8)
 def same(one: object, other: object) -> bool:
     """Return whether two values are equal and have the same types: 1 and UInt(1) are equal, but not the same."""
     return repr(one) == repr(other)
-
-
-def examples(number: int) -> settings:
-    # No deadline: the time of an example depends on the load of the machine.
-    return settings(max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atom.examples import examples
 from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
 from oncebus.arm import reading, resources
 from oncebus.arm.paths import ResourceName, Shape, is_resource, resource_of
@@ -31,6 +30,7 @@ from oncebus.management.reading import read_description
 from oncebus.management.rules import read_rule
 from oncebus.management.runtime import Runtime
 from oncebus.store import Counts
+from properties import examples
 
 SCOPE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus"
 TARGET = ResourceName(Shape.ENTITY, Queue, SCOPE, "oncebus")
@@ -79,7 +79,6 @@ JSON = st.recursive(
 )
 
 
-@examples()
 @given(
     st.one_of(QUEUES, TOPICS, SUBSCRIPTIONS),
     NULLABLE,
@@ -102,7 +101,6 @@ def test_an_entity_survives_a_round_trip(
     assert again == written
 
 
-@examples()
 @given(FILTERS, ACTIONS)
 def test_a_rule_survives_a_round_trip(chosen: Filter, action: SqlAction | None) -> None:
     rule = Rule("mine", chosen, action)
@@ -128,7 +126,6 @@ def test_any_request_is_answered_or_rejected(content: object) -> None:
             assert str(error)
 
 
-@examples()
 @given(
     st.lists(
         st.sampled_from(

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atom.examples import examples
 from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
 from oncebus.atom import markup
 from oncebus.atom.descriptions import NAMESPACES, read_description, written_description
@@ -31,6 +30,7 @@ from oncebus.entities import (
     TrueFilter,
 )
 from oncebus.entities.errors import BadRequest
+from properties import examples
 
 # Characters that XML can contain.
 TEXTS = st.text(
@@ -86,7 +86,6 @@ def without_times(entity: Queue | Topic | Subscription) -> Queue | Topic | Subsc
     return replace(entity, created_at=0, updated_at=0, accessed_at=0)
 
 
-@examples()
 @given(ENTITIES)
 def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscription) -> None:
     entry = Entry(entity.path, entity.name, entity.created_at, entity.updated_at, written_description(entity))
@@ -115,7 +114,6 @@ def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscri
     assert etag_of(written_description(entity)) != etag_of(written_description(replace(entity, created_at=2**53)))
 
 
-@examples()
 @given(NAMES, FILTERS, ACTIONS)
 def test_a_rule_is_read_as_it_was_written(name: str, chosen: object, action: SqlAction | None) -> None:
     rule = Rule(name, chosen, action, 5)  # type: ignore[arg-type]
@@ -124,14 +122,12 @@ def test_a_rule_is_read_as_it_was_written(name: str, chosen: object, action: Sql
     assert read_rule(node, "other").name == "other"
 
 
-@examples()
 @given(TEXTS, TEXTS)
 def test_texts_survive_as_content_and_as_attributes(content: str, attribute: str) -> None:
     node = read_document(markup.tag("a", markup.text(content), {"b": attribute}).encode())
     assert (node.text, node.attributes) == (content, {("", "b"): attribute})
 
 
-@examples()
 @given(st.text())
 def test_any_description_is_written_as_xml(content: str) -> None:
     node = read_document(markup.tag("a", markup.text(content), {"b": content}).encode())

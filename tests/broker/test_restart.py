@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.in_process import FakeTime, InProcessPipeline
@@ -25,6 +25,7 @@ from oncebus.ledger import Owner
 from oncebus.outbox import OutboxError, write_part
 from oncebus.pipeline import batch, planning
 from oncebus.store import Action, Mode, Outcome
+from properties import examples
 
 WINDOW = 60
 
@@ -58,7 +59,7 @@ class Known:
             self.expected.append(name)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(STEPS)
 def test_nothing_accepted_is_lost_and_nothing_completed_comes_back(steps: Sequence[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.in_process import FakeTime
@@ -18,6 +18,7 @@ from broker.test_restart import copy_as_a_crash_would_leave_it
 from oncebus.broker.addresses import Address
 from oncebus.broker.transactions import RolledBack, Transaction, Transactions, UnknownTransaction, Via
 from oncebus.store import Action, Outcome, Settlement
+from properties import examples
 
 LOCK = 60
 WORKERS = 2
@@ -235,7 +236,7 @@ class Run:
         assert await self.stage.taken("plain") == [held.name for held in self.model.active()]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 @given(STEPS)
 def test_transactions_do_what_the_model_does(steps: Sequence[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

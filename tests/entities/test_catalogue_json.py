@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from entities.catalogues import written_catalogues
 from oncebus.entities import (
@@ -35,7 +35,6 @@ def reprs_of_rules(catalogue: Catalogue) -> list[str]:
     return [repr(each.rules) for each in catalogue.entities.values() if isinstance(each, Subscription)]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(written_catalogues())
 def test_every_catalogue_comes_back_as_it_was(catalogue: Catalogue) -> None:
     text = catalogue_to_json(catalogue)

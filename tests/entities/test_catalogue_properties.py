@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -22,6 +21,7 @@ from oncebus.entities import (
     catalogue_from_json,
     catalogue_to_json,
 )
+from properties import examples
 
 NAMES = st.sampled_from(["a", "A", "b", "B", "c/d", "C/D", "not allowed"])
 TARGETS = st.sampled_from([None, None, "a", "B", "c/d", "a/Subscriptions/b"])
@@ -162,4 +162,4 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestChanges.settings = examples(40, stateful_step_count=40)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.entities import effective_partition_key, partition_of
@@ -19,7 +19,6 @@ def test_the_function_never_changes(decisive: str, partition: int) -> None:
     )
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS, TEXTS, st.booleans(), st.integers(0))
 def test_a_session_decides_before_all_else(session: str, key: str, identity: str, detects: bool, turn: int) -> None:
     decided = partition_of(session, None, None, detects=False, turn=0)
@@ -27,7 +26,6 @@ def test_a_session_decides_before_all_else(session: str, key: str, identity: str
     assert partition_of(session, key, identity, detects=detects, turn=turn) == decided
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS, st.booleans(), st.integers(0))
 def test_without_a_session_the_partition_key_decides(key: str, identity: str, detects: bool, turn: int) -> None:
     decided = partition_of(None, key, None, detects=False, turn=0)
@@ -40,7 +38,6 @@ def test_an_empty_session_decides_too(identity: str, turn: int) -> None:
     assert partition_of("", None, identity, detects=True, turn=turn) == decided
 
 
-@settings(deadline=None)
 @given(st.one_of(TEXTS, st.binary(min_size=1)), st.integers(0))
 def test_without_both_the_id_decides_if_duplicates_are_detected_else_the_turn(identity: str | bytes, turn: int) -> None:
     decided = partition_of(None, None, identity, detects=True, turn=0)

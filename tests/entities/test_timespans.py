@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.durations import DAY, HOUR, MINUTE, SECOND
@@ -69,14 +69,12 @@ def test_a_text_that_is_not_a_duration_is_a_bad_request_that_names_the_property(
     )
 
 
-@settings(deadline=None)
 @given(st.integers(-BELOW_NO_LIMIT, BELOW_NO_LIMIT))
 def test_every_duration_comes_back_from_both_forms(microseconds: int) -> None:
     assert parse_timespan(iso_timespan(microseconds), "x") == microseconds
     assert parse_timespan(dotnet_timespan(microseconds), "x") == microseconds
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="P-T.:0123456789DHMS", max_size=20))
 def test_any_text_is_either_parsed_or_refused(text: str) -> None:
     try:

@@ -6,7 +6,7 @@ import uuid
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.naive import judge, like
@@ -28,6 +28,7 @@ from oncebus.filters import (
 )
 from oncebus.filters.like import matcher
 from oncebus.filters.parser import LONGEST_TEXT
+from properties import examples
 
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 MESSAGE = Properties(
@@ -225,7 +226,7 @@ def test_a_correlation_filter_takes_only_values_that_a_message_can_have() -> Non
 
 
 @given(predicates, messages())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_evaluation_agrees_with_the_naive_one(node: tree.Predicate, message: Properties) -> None:
     text = text_of(node)
     if len(text) > LONGEST_TEXT // 2:
@@ -255,7 +256,7 @@ anything = st.one_of(
 
 
 @given(predicates, messages(anything))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_evaluation_never_raises(node: tree.Predicate, message: Properties) -> None:
     text = text_of(node)
     if len(text) <= LONGEST_TEXT // 2:
@@ -270,7 +271,7 @@ few = st.text("ab%_!", max_size=8)
 
 
 @given(few, few, st.sampled_from([None, "!", "a"]))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_like_agrees_with_the_table(value: str, pattern: str, escape: str | None) -> None:
     try:
         found: object = matcher(pattern, escape)(value)

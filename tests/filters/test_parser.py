@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.trees import PARAMETERS, predicates, statements, text_of
 from oncebus.filters import BadRule, parse_action, parse_filter, tree
 from oncebus.filters.lexer import KEYWORDS
 from oncebus.filters.parser import DEEPEST, LONGEST_TEXT, MOST_STATEMENTS, MOST_TERMS, action_tree, filter_tree
+from properties import examples
 
 A, B, C = (tree.Comparison("=", tree.UserProperty(name), tree.Constant(1)) for name in "abc")
 
@@ -200,7 +201,7 @@ def test_parameters_are_checked_when_the_rule_is_made() -> None:
 
 
 @given(predicates)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_printed_filter_is_read_back_as_the_same_tree(node: tree.Predicate) -> None:
     text = text_of(node)
     if len(text) <= LONGEST_TEXT // 2:
@@ -210,7 +211,7 @@ def test_a_printed_filter_is_read_back_as_the_same_tree(node: tree.Predicate) ->
 
 
 @given(statements)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_printed_action_is_read_back_as_the_same_statements(nodes: tuple[tree.Statement, ...]) -> None:
     text = "; ".join(map(text_of, nodes))
     if len(text) <= LONGEST_TEXT // 2:
@@ -244,7 +245,7 @@ symbols = st.sampled_from([*"=<>!+-*/%,;. \n", "\ud800", "²", "\0"])
     | st.lists(words | symbols, max_size=500).map(" ".join)
     | st.lists(words | symbols).map("".join)
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_garbage_is_refused_with_the_one_error(text: str) -> None:
     for parse in (parse_filter, parse_action):
         try:

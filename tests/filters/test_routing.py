@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.trees import PARAMETERS, messages, statements, text_of
@@ -25,6 +25,7 @@ from oncebus.filters import (
     tree,
 )
 from oncebus.filters.parser import LONGEST_TEXT
+from properties import examples
 
 BEFORE = Properties({"MessageId": "m", "Label": "old"}, {"color": "red", "n": 7, "f": 1.5, "d": Decimal("1.50")})
 
@@ -108,7 +109,7 @@ def test_an_action_that_fails_says_why_and_changes_nothing(text: str, error: str
 
 
 @given(statements, messages(st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.lists(st.none()))))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_an_action_never_raises_nor_changes_its_input(nodes: tuple[tree.Statement, ...], message: Properties) -> None:
     text = ";".join(map(text_of, nodes))
     if len(text) > LONGEST_TEXT // 2:
@@ -174,7 +175,7 @@ def test_new_ids_differ_by_call_rule_and_seed_and_repeat_with_the_same_seed() ->
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=5), messages())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_number_of_copies(shapes: list[tuple[bool, bool]], message: Properties) -> None:
     action = parse_action("SET copied = 1")
     rules = [

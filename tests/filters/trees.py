@@ -11,7 +11,7 @@ from oncebus.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
 from oncebus.filters.lexer import KEYWORDS
 
 NAMES = ["a", "b", "B", "color", "with space", "x]y", 'q"t', "like", "ödeme", "sys.Label", "_u"]
-TEXTS = ["", "a", "b", "ab", "it's", "100%", "a_b", "color", "sys.Label", "sys.nothing", "User.B", "\\"]
+TEXTS = ["", "a", "b", "ab", "it's", "100%", "a_b", "!", "a!%", "color", "sys.Label", "sys.", "Sys.no", "User.B", "\\"]
 PARAMETERS: dict[str, object] = {"text": "ab", "number": 2, "moment": Timestamp(5), "span": Duration(3)}
 
 integers = st.integers(0, 4) | st.sampled_from([2**31, 2**53 + 1, 2**63 - 1])
@@ -26,28 +26,44 @@ named: st.SearchStrategy[tree.Property] = st.builds(tree.UserProperty, st.sample
 leaves: st.SearchStrategy[tree.Expression] = (
     constants | named | st.builds(tree.Parameter, st.sampled_from(sorted(PARAMETERS)))
 )
-# The parser refuses the constant name of an unknown system property, so no strategy generates one.
-safe_names = leaves.filter(lambda leaf: leaf != tree.Constant("sys.nothing"))
+
+
+def _is_known(leaf: tree.Expression) -> bool:
+    """Return whether the parser reads this name: a constant one must not name an unknown system property."""
+    scope, dot, name = str(leaf.value).partition(".") if isinstance(leaf, tree.Constant) else ("", "", "")
+    return not dot or scope.lower() != "sys" or name in SYSTEM_NAMES
+
+
+known_names = leaves.filter(_is_known)
 
 
 def _larger(inner: st.SearchStrategy[tree.Expression]) -> st.SearchStrategy[tree.Expression]:
     return (
         st.builds(tree.Sign, st.sampled_from("+-"), inner)
         | st.builds(tree.Arithmetic, st.sampled_from("+-*/%"), inner, inner)
-        | st.builds(tree.PropertyCall, safe_names)
+        | st.builds(tree.PropertyCall, known_names)
     )
 
 
 expressions = st.recursive(leaves, _larger, max_leaves=6)
 patterns = constants.filter(lambda c: isinstance(c.value, str)) | named
-escapes = st.none() | st.just(tree.Constant("!"))
+ESCAPE = tree.Constant("!")
+
+
+def _is_readable(like: tree.Like) -> bool:
+    """Return whether the parser reads the pattern: a constant one must not end in its escape character."""
+    text = like.pattern.value if isinstance(like.pattern, tree.Constant) and like.escape == ESCAPE else None
+    return not isinstance(text, str) or (len(text) - len(text.rstrip("!"))) % 2 == 0
+
+
+likes = st.builds(tree.Like, leaves, patterns, st.none() | st.just(ESCAPE)).filter(_is_readable)
 
 tests: st.SearchStrategy[tree.Predicate] = (
     st.builds(tree.Comparison, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), expressions, expressions)
-    | st.builds(tree.IsNull, named | st.builds(tree.PropertyCall, safe_names))
+    | st.builds(tree.IsNull, named | st.builds(tree.PropertyCall, known_names))
     | st.builds(tree.Exists, named)
     | st.builds(tree.In, expressions, st.lists(leaves, min_size=1, max_size=4).map(tuple))
-    | st.builds(tree.Like, leaves, patterns, escapes)
+    | likes
 )
 
 

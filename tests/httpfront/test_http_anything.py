@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from httpfront.http_front import BATCH, Front, Shared, in_path
@@ -13,6 +13,7 @@ from oncebus.durations import LAST_MOMENT
 from oncebus.http.paths import Shape, lock_path, target_of
 from oncebus.http.properties import text_for, value_of
 from oncebus.http.times import iso8601, parse_time, rfc1123
+from properties import examples
 
 WORDS = [
     "orders",
@@ -55,7 +56,7 @@ queries = st.binary(max_size=20) | st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150, suppress_health_check=list(HealthCheck))
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "TRACE", "x"]),
     path=paths,
@@ -82,7 +83,7 @@ def test_random_requests_never_fail(
     shared(play)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(80, suppress_health_check=list(HealthCheck))
 @given(extra=headers, kind=batch_header, body=bodies, properties=given_properties)
 def test_what_is_accepted_can_be_received(
     shared: Shared,

@@ -8,7 +8,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from inboxes import as_batch, contents, disk_full_after, disk_that_fails_to_sync, row, unsynced
@@ -18,6 +17,7 @@ from oncebus.inbox.durable import encode_durable
 from oncebus.inbox.frame import encode_frame
 from oncebus.inbox.rows import split
 from oncebus.inbox.segment import list_segments, segment_path
+from properties import examples
 
 SEGMENT_BYTES = 5000
 
@@ -166,7 +166,7 @@ def folder() -> Iterator[Path]:
 
 
 TestInbox = InboxMachine.TestCase
-TestInbox.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestInbox.settings = examples(40, stateful_step_count=25)
 
 
 def test_a_torn_tail_is_truncated_at_every_byte(folder: Path) -> None:

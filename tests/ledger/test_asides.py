@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
@@ -28,6 +28,7 @@ from oncebus.ledger import (
 from oncebus.ledger import joining as joining_module
 from oncebus.ledger.aside_marks import joining_mark, open_mark
 from oncebus.ledger.joining import owner_text
+from properties import examples
 from reference import Message, Reference, Verdict
 
 WINDOW = 3600 * SECOND
@@ -72,7 +73,7 @@ def running(query: str) -> bool:
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_history_with_asides_is_judged_as_the_reference_does(
     history: list[Batch], asides: list[list[Batch]], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from histories import SECOND, START, Batch, histories
@@ -42,6 +42,7 @@ from oncebus.ledger.generations import EVERY_BATCH, Owner
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.merging import MOST_COMPACTED, choose_compaction
 from oncebus.ledger.names import parse_run_names
+from properties import examples
 from reference import Message, Reference, Verdict
 
 KEY = ["key string"]
@@ -74,7 +75,7 @@ def test_neighbours_become_one_run_up_to_a_size() -> None:
     most=st.sampled_from([1, 3, 1000]),
     data=st.data(),
 )
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@examples(50)
 def test_a_history_with_compactions_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, most: int, data: st.DataObject
 ) -> None:
@@ -116,7 +117,7 @@ def test_a_history_with_compactions_is_judged_as_the_reference_does(
 
 
 @given(history=histories(), data=st.data())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@examples(30)
 def test_a_compaction_that_dies_anywhere_changes_no_verdict(history: list[Batch], data: st.DataObject) -> None:
     reference, dead = Reference(), owner_text(DEAD)
     with memory_folder() as folder, eager(1, 1000):

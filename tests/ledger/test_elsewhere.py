@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from histories import Batch, histories
@@ -27,6 +27,7 @@ from ledger.test_generations import (
     test_only_the_last_writer_can_be_confirmed,
 )
 from object_stores import Server
+from properties import examples
 
 __all__ = [
     "test_a_batch_is_refused_beside_a_stream",
@@ -41,12 +42,7 @@ __all__ = [
     "test_only_the_last_writer_can_be_confirmed",
 ]
 
-FEW = settings(
-    max_examples=4,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-MANY = settings(FEW, max_examples=15)
+FEW = examples(4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 class Folder(str):
@@ -96,13 +92,13 @@ def test_batches(object_store: Server, remote: str, history: list[Batch], mixed:
 
 @pytest.mark.torture
 @given(history=histories(most_batches=15), data=st.data())
-@MANY
+@FEW
 def test_long_histories(object_store: Server, remote: str, history: list[Batch], data: st.DataObject) -> None:
     check_history(object_store, history, data)
 
 
 @pytest.mark.torture
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
-@MANY
+@FEW
 def test_many_batches(object_store: Server, remote: str, history: list[Batch], mixed: list[bool]) -> None:
     check_batches(object_store, history, mixed)

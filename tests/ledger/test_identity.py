@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
@@ -28,6 +28,7 @@ from oncebus.ledger import (
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import Position, RunName
 from oncebus.ledger.storage import Piece
+from properties import examples
 from reference import Message, Reference, Verdict
 
 KEY = ["key string"]
@@ -219,7 +220,7 @@ def judged(opened: LedgerBatch, batch: Batch) -> dict[Message, Verdict]:
 
 
 @given(history=histories(most_batches=10), data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@examples(200)
 def test_a_batch_of_a_query_may_be_repeated_after_it_has_joined(history: list[Batch], data: st.DataObject) -> None:
     """Also after it has failed or been abandoned. A batch that is never repeated leaves no trace."""
     with memory_folder() as folder, eager(data.draw(st.sampled_from([1, 2, 4]), label="repeatable"), 2):

@@ -11,7 +11,7 @@ from functools import partial
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
@@ -22,6 +22,7 @@ from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import RunName, parse_run_names
 from oncebus.ledger.run_header import HEADER_BYTES, RunHeader
 from oncebus.ledger.storage import Piece, Stamp
+from properties import examples
 from reference import Message, Reference, Verdict
 
 
@@ -64,7 +65,7 @@ def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, latenes
 
 
 @given(batch=histories(most_batches=1, sizes=12))
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> None:
     messages = batch[0].messages
     expected = Reference().batch(messages, batch[0].clock)
@@ -78,7 +79,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 def test_a_history_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:
@@ -151,7 +152,7 @@ class DyingStorage(LocalStorage):
 
 
 @given(history=histories(), fan=st.sampled_from([2, 8, 1000]), data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fan: int, data: st.DataObject) -> None:
     """It dies between any two changes of the folder: while judging, merging, rewriting or deleting."""
     reference = Reference()
@@ -171,7 +172,7 @@ def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fa
 
 
 @given(history=histories(), fan=st.sampled_from([2, 8, 1000]))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batch], fan: int) -> None:
     """A second evaluation of each batch lists the folder, and opens the runs only after the first has tidied."""
 
@@ -202,7 +203,7 @@ def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batc
 
 
 @given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(200)
 def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tuple[int, list[Batch]]]) -> None:
     """The later batches are judged again, perhaps cut differently, several times."""
     with memory_folder() as folder, eager(3, 2):
@@ -227,7 +228,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
 
 
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
     """A batch that is discarded leaves no trace; one that joins is remembered."""
     reference = Reference()
@@ -254,6 +255,6 @@ def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch]
 
 @pytest.mark.torture
 @given(history=histories(most_batches=60), data=st.data())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_long_histories(history: list[Batch], data: st.DataObject) -> None:
     test_a_history_is_judged_as_the_reference_does.hypothesis.inner_test(history, 0, 2, 1, data)  # type: ignore[attr-defined]

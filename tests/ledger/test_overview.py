@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from histories import SECOND, START, YEAR, Batch, digest, histories
 from ledger.test_asides import Checkpoint, batch_of_stream, open_aside
@@ -21,6 +21,7 @@ from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from oncebus.ledger.sightings import sightings_in
 from oncebus.ledger.storage import Storage
+from properties import examples
 from reference import Forget, Message, Reference
 
 FIRST_DAY = START // DAY
@@ -32,7 +33,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @given(history=histories(endless=True))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 def test_a_key_is_known_as_the_reference_knows_it(history: list[Batch]) -> None:
     reference = Reference()
     with memory_folder() as folder, eager(1, 3):

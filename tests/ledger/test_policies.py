@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
 from ledger.test_ledger_properties import eager, memory_folder, started
 from oncebus.detection import NO_HORIZON, Policy, judge, recall_nothing
 from oncebus.ledger import Ledger
+from properties import examples
 from reference import Message, Reference, Verdict
 
 POLICIES = st.builds(Policy, keeps_last=st.booleans(), extends=st.booleans())
 
 
 @given(batch=histories(most_batches=1, sizes=10, forgets=False, endless=True), policy=POLICIES)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_batch_alone(batch: list[Batch], policy: Policy) -> None:
     messages = batch[0].messages
     reference = Reference(keeps_last=policy.keeps_last, extends=policy.extends)
@@ -30,7 +31,7 @@ def test_a_batch_alone(batch: list[Batch], policy: Policy) -> None:
     repeatable=st.sampled_from([1, 2]),
     data=st.data(),
 )
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50)
 def test_a_history(
     history: list[Batch], lateness: int, policies: list[Policy], repeatable: int, data: st.DataObject
 ) -> None:

@@ -4,12 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Question
 from oncebus.ledger.filter import filter_masks
 from oncebus.ledger.run import CorruptRun, Entries, Run, encode_run
+from properties import examples
 
 numbers = st.integers(-(2**62), 2**62)
 
@@ -43,7 +44,7 @@ near_rows = st.tuples(
     horizon=numbers,
     asked=st.tuples(times, times).map(sorted),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_a_run_returns_the_entries_that_were_written(
     rows: list[tuple[int, int, int, int, int, int]], horizon: int, asked: list[int]
 ) -> None:

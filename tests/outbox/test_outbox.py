@@ -8,11 +8,12 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.messages import OUTBOX_SCHEMA, Fate
 from oncebus.outbox import Batch, Outbox, OutboxDamaged, OutboxError, OutboxPart, write_part
+from properties import examples
 
 Place = tuple[int, int, int | None]
 BATCH = Batch("query", 7)
@@ -169,7 +170,7 @@ def test_a_query_begins_after_the_newest_complete_entry_and_deletes_incomplete_o
     assert take_all(outbox) == (9, list(range(1, 10)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     queries=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=3),
     data=st.data(),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.detection import part_of
@@ -15,6 +15,7 @@ from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.messages import INBOX_SCHEMA, key_of
 from oncebus.pipeline.detect import KEY_SIGNATURE, detect, rows_of
 from pipeline.judged_rows import QUEUE, START, row
+from properties import examples
 
 SECOND = 1_000_000
 WINDOW = 60 * SECOND
@@ -95,7 +96,7 @@ def test_rows_without_keys_leave_nothing_in_the_ledger(tmp_path: Path) -> None:
     assert opened.summary().runs == 0
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 30, 60])), min_size=1, max_size=6),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.entities import Catalogue, Rule, SqlAction, SqlFilter, TrueFilter
@@ -16,6 +16,7 @@ from oncebus.pipeline import rules as rules_module
 from oncebus.pipeline.route import route
 from oncebus.pipeline.rules import Routes
 from pipeline.judged_rows import QUEUE, TOPIC, catalogue, head, row, table
+from properties import examples
 
 ALL = [Rule()]
 
@@ -118,7 +119,7 @@ RULES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(RULES, max_size=3),
     st.lists(st.tuples(st.sampled_from([QUEUE, TOPIC, 77]), st.integers(0, 4), st.booleans()), min_size=1, max_size=12),

@@ -11,14 +11,22 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.spark import detect_duplicates
+from properties import examples
 from reference import Message, Reference, Verdict
 
 SCHEMA = "key string, time timestamp, sequence long, window long"
 FAR_FUTURE = 2**60
+
+
+def spark_examples(number: int) -> settings:
+    """Return the settings of a property test on Spark. It does not shrink its examples: each of them takes seconds."""
+    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return examples(number, phases=[Phase.explicit, Phase.reuse, Phase.generate], suppress_health_check=checks)
 
 
 def write_batch(folder: Path, number: int, messages: Iterable[Message]) -> None:

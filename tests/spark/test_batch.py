@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,14 +21,8 @@ from oncebus.ledger import LedgerInUse
 from oncebus.spark import Ledger, detect_duplicates
 from oncebus.spark.operator import BadCall
 from reference import Message, Reference, Verdict
-from spark.streams import FAR_FUTURE, expected, verdicts
+from spark.streams import FAR_FUTURE, expected, spark_examples, verdicts
 from spark.test_streaming import history_of
-
-SPARK_SETTINGS = {
-    "deadline": None,
-    "phases": [Phase.explicit, Phase.generate],
-    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-}
 
 
 def frame_of(spark: SparkSession, messages: list[Message]) -> DataFrame:
@@ -43,7 +37,7 @@ def checked(frame: DataFrame, **options: object) -> DataFrame:
 
 
 @given(drawn=st.lists(histories(most_batches=1, sizes=10, forgets=False), min_size=40, max_size=40))
-@settings(max_examples=3, **SPARK_SETTINGS)  # type: ignore[arg-type]
+@spark_examples(3)
 def test_many_histories_alone(spark: SparkSession, drawn: list[list[Batch]]) -> None:
     messages, wanted = [], dict[Message, Verdict]()
     for number, [batch] in enumerate(drawn):

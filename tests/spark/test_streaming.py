@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from histories import SECOND, START, histories
 from oncebus.spark import Ledger
 from reference import Message
-from spark.streams import Stream, expected, verdicts
+from spark.streams import Stream, expected, spark_examples, verdicts
 
 
 def history_of(batches: int, size: int = 40, seed: int = 1) -> list[list[Message]]:
@@ -34,12 +34,7 @@ def history_of(batches: int, size: int = 40, seed: int = 1) -> list[list[Message
 
 
 @given(drawn=histories(most_batches=5, forgets=False), lateness=st.sampled_from([0, 30 * SECOND]))
-@settings(
-    max_examples=4,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@spark_examples(4)
 def test_random_histories(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, drawn: list[object], lateness: int
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -33,6 +33,7 @@ from oncebus.store import (
     Store,
     SubQueue,
 )
+from properties import examples
 from store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
 from store.store_rows import SECOND, again, entry
 
@@ -434,6 +435,4 @@ class StoreMachine(Model, RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestStore.settings = examples(40, stateful_step_count=30, suppress_health_check=list(HealthCheck))

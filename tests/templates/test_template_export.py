@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.access import AuthorizationRule, Right
@@ -31,6 +31,7 @@ from oncebus.entities import (
 )
 from oncebus.management.documents import parse_document
 from oncebus.templates.export import export
+from properties import examples
 
 from .template_scenes import ROOT, planned
 
@@ -116,7 +117,7 @@ def comparable(catalogue: Catalogue) -> dict[str, Entity]:
     return found
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(namespaces())
 def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Catalogue) -> None:
     written = export(catalogue, [ROOT])
