@@ -23,7 +23,7 @@ settings.register_profile("same", max_examples=USUAL, derandomize=True, database
 settings.register_profile("random", max_examples=USUAL * MORE, derandomize=False, print_blob=True, **_SLOWLY)
 
 # Hypothesis also draws the constants of all modules that are imported, so other tests would change the examples of one.
-providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined]
+providers.is_local_module_file = lambda path: False  # type: ignore[assignment, attr-defined]
 
 
 def examples(number: int, **others: Any) -> settings:
@@ -37,7 +37,7 @@ def search_from(number: int, items: Iterable[pytest.Item]) -> None:
     Hypothesis' own `seed` and `--hypothesis-seed` do the same, but keep no failures.
     """
     for item in items:
-        test = getattr(item, "obj", None)
+        test: Any = getattr(item, "obj", None)
         if getattr(test, "is_hypothesis_test", False):
             test = getattr(test, "__func__", test)
             getattr(test, "_hypothesis_state_machine_class", test)._hypothesis_internal_use_seed = number

@@ -78,10 +78,11 @@ def test_a_search_draws_the_steps_of_a_machine_from_the_seed_too() -> None:
         def step(self, value: int) -> None:
             found.append(value)
 
+    Machine.TestCase.settings = settings(RANDOM, max_examples=5, database=None)
+
     def run(number: int) -> list[int]:
         found.clear()
         test = Machine.TestCase("runTest")
-        test.settings = settings(RANDOM, max_examples=5, database=None)
         search_from(number, [SimpleNamespace(obj=test.runTest)])  # type: ignore[list-item]
         test.runTest()
         return [*found]
