@@ -167,7 +167,7 @@ class Life:
 
     def _writer(self) -> Writer:
         main = self._ledger.listing().main
-        return Writer(f"{self._start:032x}", "query", HERE, main.number if main else None)
+        return Writer(f"{self._start:032x}", "query", HERE, main.number if main else 0)
 
     def _batch_outside(self, batch: Batch) -> None:
         """Run a batch outside a query. Its source may change between two evaluations: then both count."""

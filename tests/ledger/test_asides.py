@@ -89,7 +89,7 @@ def test_a_history_with_asides_is_judged_as_the_reference_does(
                 start += data.draw(st.integers(0, 3), label="restart") == 3 and again
                 # A query that restarts has no other writer beside it than itself.
                 newest = ledger.listing().main
-                writer = Writer(f"{start:032x}", "query", HERE, newest.number if newest else None)
+                writer = Writer(f"{start:032x}", "query", HERE, newest.number if newest else 0)
                 assert run_batch(ledger, writer, number, batch, lateness) == expected
             checkpoint.commit(number)
             if opened is None:
@@ -277,7 +277,7 @@ def test_two_live_queries_are_refused_after_an_aside_too(ledger: Ledger, checkpo
     batch_of_stream(ledger, checkpoint, 0, "a")
     open_aside(ledger, checkpoint, "x").commit()
     with pytest.raises(LedgerInUse, match="is being written by query query"):
-        ledger.newest_ended(running, HERE)
+        ledger.predecessor(running, HERE)
     with pytest.raises(LedgerInUse, match="is being written by query query"):
         ledger.join(Writer("cc", "other", ELSEWHERE), 0)
     plain = ledger.batch()

@@ -103,23 +103,23 @@ def test_a_second_writer_is_refused_while_the_first_is_alive(tmp_path: Path) -> 
 def test_a_dead_writer_is_succeeded_at_once(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     write(ledger, Writer("a", "one", dead_owner()), 0)
-    assert ledger.join(Writer("b", "two", HERE), 0).number == 2
+    assert ledger.join(Writer("b", "two", HERE, 1, has_ended=False), 0).number == 2
 
 
 def test_a_writer_elsewhere_is_succeeded_when_it_has_been_silent(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     write(ledger, Writer("a", "one", ELSEWHERE), 0)
     with pytest.raises(LedgerInUse, match="s ago by query one on another machine"):
-        ledger.join(Writer("b", "two", HERE), 0)
+        ledger.join(Writer("b", "two", HERE, 1, has_ended=False), 0)
     for file in tmp_path.iterdir():
         os.utime(file, (1, 1))
-    assert ledger.join(Writer("b", "two", HERE), 0).number == 2
+    assert ledger.join(Writer("b", "two", HERE, 1, has_ended=False), 0).number == 2
 
 
 def test_a_writer_that_was_succeeded_is_refused(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     write(ledger, Writer("a", "one", dead_owner()), 0)
-    write(ledger, Writer("b", "two", HERE), 0)
+    write(ledger, Writer("b", "two", HERE, follows=1), 0)
     with pytest.raises(LedgerInUse, match="has been taken over from query one by query two"):
         ledger.join(Writer("a", "one", HERE), 1)
     with pytest.raises(CheckpointTooOld, match="Start the query with a new checkpoint"):
@@ -176,7 +176,7 @@ def test_a_batch_is_refused_beside_a_stream(tmp_path: Path) -> None:
     write(ledger, stream, 1)
     batch = ledger.batch()
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
-        ledger.newest_ended(lambda query: query == "one", HERE)
+        ledger.predecessor(lambda query: query == "one", HERE)
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
         batch.begin(lambda query: query == "one", HERE)
     ledger.judge(rows_of([Message("x", START, 1, SECOND)]), batch.generation, 0, part=0, parts=1, clock=2**62)
@@ -206,7 +206,7 @@ def test_a_batch_joins_once_and_stays(tmp_path: Path) -> None:
 def test_a_query_that_restarts_elsewhere_goes_on_at_once(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     write(ledger, Writer("a", "one", ELSEWHERE), 0)
-    assert ledger.join(Writer("b", "one", HERE), 1).number == 2
+    assert ledger.join(Writer("b", "one", HERE, 1, has_ended=False), 1).number == 2
 
 
 def test_only_the_last_writer_can_be_confirmed(tmp_path: Path) -> None:

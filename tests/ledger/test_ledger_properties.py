@@ -47,7 +47,7 @@ def memory_folder() -> tempfile.TemporaryDirectory[str]:
 def started(ledger: Ledger, start: int) -> Writer:
     """Return the writer for one of several starts of a query in this process."""
     newest = ledger.newest()
-    return Writer(f"{start:032x}", "query", Owner.this_process(), newest.number if newest else None)
+    return Writer(f"{start:032x}", "query", Owner.this_process(), newest.number if newest else 0)
 
 
 def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:

@@ -78,7 +78,7 @@ def test_a_claim_with_a_lost_answer_belongs_to_its_writer(object_store: Server, 
     assert between.spoilt == 1
     ledger.judge(rows_of([Message("k", START, 1, SECOND)]), generation, 0, part=0, parts=1, clock=2**62)
     with pytest.raises(LedgerInUse, match="by query one on another machine"):
-        ledger.join(Writer("bb", "two", Owner.this_process()), 0)
+        ledger.join(Writer("bb", "two", Owner.this_process(), 1, has_ended=False), 0)
 
 
 def test_a_store_that_ignores_conditions_is_refused(

@@ -12,6 +12,7 @@ import pytest
 from oncebus.ledger import StorageError
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.messages import Fate
+from oncebus.outbox import OutboxError
 from pipeline.inbox_rows import rows
 from pipeline.judged_rows import QUEUE
 from pipeline.scene import Pipeline
@@ -81,3 +82,12 @@ def test_the_ledger_is_tidied_regularly_although_some_batches_have_no_keys(tmp_p
         pipeline.run(commit, commit, commit)
     assert pipeline.ledger.summary().ids == 20
     assert pipeline.ledger.summary().runs < 15
+
+
+def test_a_task_that_outlives_its_query_does_not_enter_the_ledger(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.append(rows(2))
+    pipeline.outbox.begin()
+    with pytest.raises(OutboxError, match="comes too late: a newer query has deleted"):
+        pipeline.run(1, 1, 0)
+    assert pipeline.ledger.newest() is None

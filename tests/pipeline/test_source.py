@@ -20,7 +20,7 @@ from oncebus.pipeline.source import FollowingStream, PipelineSource, PipelineStr
 from oncebus.spark.task import NotInAQuery, Place
 from pipeline.inbox_rows import rows
 
-LEDGER = Place("/nowhere", "0" * 32, "1" * 32, Owner("here", 1, "2"), None)
+LEDGER = Place("/nowhere", "0" * 32, "1" * 32, Owner("here", 1, "2"), 0, has_ended=True)
 
 
 def stream(folder: Path, after: int = 0) -> PipelineStream:

@@ -19,7 +19,7 @@ def test_a_task_lists_its_ledger_twice_in_a_batch(tmp_path: Path, monkeypatch: p
     """A listing is the dearest request to an object store. The first batch may list more: it claims the generation."""
     folder = str(tmp_path / "ledger")
     identity = Ledger.open(folder).describe_or_check(["id string"], has_secret=True)
-    place = Place(folder, identity, "a" * 32, Owner.this_process(), None)
+    place = Place(folder, identity, "a" * 32, Owner.this_process(), 0, has_ended=True)
     task = Task(("id",), "at", 10 * SECOND, 0, None, StreamLedger(place, 1))
     listings = 0
     names = LocalStorage.names

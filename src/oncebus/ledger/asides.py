@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oncebus.detection import Question, Recall
-from oncebus.ledger.aside_marks import joining_mark, open_mark
+from oncebus.ledger.aside_marks import joining_mark
 from oncebus.ledger.batch import LedgerBatch
 from oncebus.ledger.commits import BadCheckpoint, committed_in, planned_in, query_of
 from oncebus.ledger.description import LedgerMismatch
@@ -63,7 +63,7 @@ class AsideBatch(LedgerBatch):
         ledger, token = self.ledger, self.generation.token
         while True:
             generation = self.generation = self._next(ledger.listing(), token)
-            ledger.mark(open_mark(generation.number, token, generation.floor), owner_text(Owner.this_process()))
+            ledger.mark(generation.open_mark, owner_text(Owner.this_process()))
             # A task that listed the ledger before the mark may tidy runs of batches up to the oldest repeatable one.
             if oldest_repeatable(self._committed()) < generation.floor:
                 break
@@ -143,8 +143,7 @@ class AsideBatch(LedgerBatch):
 
     def _refuse_if_overtaken(self, listing: Listing) -> None:
         generation = self.generation
-        is_marked = open_mark(generation.number, generation.token, generation.floor) in listing.stamps
-        if not is_marked or listing.next_number != generation.number:
+        if generation.open_mark not in listing.stamps or listing.next_number != generation.number:
             raise self._refused("the query started again, or another batch joined, while this one was open")
 
     def _refuse_if_met(self, first: int, last: int) -> None:

@@ -21,7 +21,7 @@ from oncebus.ledger.generations import (
 from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import Position
-from oncebus.ledger.writers import Writer, newest_ended, refuse_if_live, taken_over
+from oncebus.ledger.writers import Writer, find_predecessor, refuse_unless_next, taken_over
 
 if TYPE_CHECKING:
     from oncebus.ledger.ledger import Ledger
@@ -77,8 +77,8 @@ class LedgerBatch:
         self._refuse_in_foreach(run)
         self.is_used = True
         listing, location = self.ledger.listing(), self.ledger.location
-        follows = newest_ended(listing, location, is_running, owner)
-        refuse_if_live(listing, location, Writer(self.generation.token, self.generation.query, owner, follows))
+        follows = find_predecessor(listing, location, is_running, owner)
+        refuse_unless_next(listing, location, Writer(self.generation.token, self.generation.query, owner, *follows))
 
     def _refuse_in_foreach(self, run: str | None) -> None:
         if run is not None:
@@ -187,8 +187,8 @@ class QueryBatch(LedgerBatch):
             return
         newest, ours = listing.main, Owner.this_process()
         if newest is None or (newest.query, newest.owner) != (generation.query, ours):
-            follows = newest_ended(listing, location, is_running, ours)
-            refuse_if_live(listing, location, Writer(generation.token, generation.query, ours, follows))
+            follows = find_predecessor(listing, location, is_running, ours)
+            refuse_unless_next(listing, location, Writer(generation.token, generation.query, ours, *follows))
         self.ledger.claim(generation)
 
     def commit(self) -> None:

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebus.errors import OncebusError
+from oncebus.ledger.aside_marks import open_mark
 
 BATCH_QUERY = "batch "
 """The prefix of `query` for a single batch, outside a query. Claiming the generation commits the batch."""
@@ -124,6 +125,11 @@ class Generation:
     def file_name(self) -> str:
         """Return the name of the file that claims this generation."""
         return generation_file(self.number)
+
+    @property
+    def open_mark(self) -> str:
+        """Return the name of the mark that an aside leaves while it is open."""
+        return open_mark(self.number, self.token, self.floor)
 
     def to_json(self) -> bytes:
         """Return the content of the file."""
@@ -242,7 +248,8 @@ def too_old(location: str, query: str, floor: int, batch: int) -> CheckpointTooO
 def refuse_to_go_back(location: str, generation: Generation, batch: int, last: int | None) -> None:
     """Raise `CheckpointTooOld` if a query was restarted with the same plan from a checkpoint that is too old.
 
-    `last` is the newest batch of the generation that has a run. This also stops a task that has outlived its batch.
+    `last` is the newest batch of the generation that has a run. This also stops a task that has outlived its batch: the
+    runs that it saw may be gone.
     """
     if batch < generation.first_batch:
         # The generation sees the earlier batches of its predecessor: all rows of this one would be duplicates.
@@ -250,8 +257,12 @@ def refuse_to_go_back(location: str, generation: Generation, batch: int, last: i
             f"Ledger '{location}' has given query {generation.query} a start at batch {generation.first_batch}, but "
             f"batch {batch} comes. If the query's checkpoint was restored, call detect_duplicates again."
         )
-    if last is not None and batch < oldest_repeatable(last):
-        raise too_old(location, generation.query, oldest_repeatable(last), batch)
+    if last is None:
+        return
+    # In foreachBatch, a batch begins only when the one before has ended.
+    floor = last if generation.is_in_query else oldest_repeatable(last)
+    if batch < floor:
+        raise too_old(location, generation.query, floor, batch)
 
 
 def _taken_over(location: str, query: str, newest: Generation | None) -> CheckpointTooOld:

@@ -37,7 +37,14 @@ from oncebus.ledger.storage import abandoned, storage_at
 from oncebus.ledger.summary import LedgerSummary
 from oncebus.ledger.tidying import LedgerTidying
 from oncebus.ledger.verification import LedgerVerification, verify
-from oncebus.ledger.writers import Writer, claimed_at_once, newest_ended, refuse_if_live, taken_over
+from oncebus.ledger.writers import (
+    Predecessor,
+    Writer,
+    claimed_at_once,
+    find_predecessor,
+    refuse_unless_next,
+    taken_over,
+)
 
 _T = TypeVar("_T")
 
@@ -163,13 +170,13 @@ class Ledger(LedgerTidying):
         """Return whether a writer has created the ledger."""
         return FILE_NAME in self._storage.names()
 
-    def newest_ended(self, is_running: Callable[[str], bool], owner: Owner) -> int | None:
-        """Return the number of the newest generation if its writer is known to have ended, else None.
+    def predecessor(self, is_running: Callable[[str], bool], owner: Owner) -> Predecessor:
+        """Return what a writer that starts now follows.
 
-        Call this in the process that starts the writer, because tasks know less. `is_running` returns whether a query
-        of the `owner` is running. Raises `LedgerInUse` if the newest writer is known to be running.
+        Call this in the process that starts the writer, because tasks come later and know less. `is_running` returns
+        whether a query of the `owner` is running. Raises `LedgerInUse` if the newest writer is known to be running.
         """
-        return newest_ended(self._list(), self.location, is_running, owner)
+        return find_predecessor(self._list(), self.location, is_running, owner)
 
     def join(self, writer: Writer, batch: int) -> Generation:
         """Return the generation in which this writer writes its batch. Claims a new one unless the writer has one."""
@@ -185,15 +192,14 @@ class Ledger(LedgerTidying):
         for generation in reversed(listing.generations):
             if writer.has_claimed(generation):
                 if generation is listing.newest:
-                    last = listing.last_batch_of(generation)
-                    refuse_to_go_back(self.location, generation, batch, last)
+                    self._refuse_if_over(listing, generation, batch)
                     return generation, listing
                 if generation is listing.main:
                     # Only asides came later. The query continues, in a new generation that sees them.
                     break
                 raise taken_over(self.location, generation, listing.generations[-1])
         else:
-            refuse_if_live(listing, self.location, writer)
+            refuse_unless_next(listing, self.location, writer)
         generation = succeed(
             listing.generations,
             number=listing.next_number,
@@ -265,10 +271,7 @@ class Ledger(LedgerTidying):
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
             found, listing = listing or self._list(), None
-            newest = found.newest
-            if newest is not None and generation.is_behind(newest):
-                # The later writer may have merged or deleted runs that this batch saw.
-                raise taken_over(self.location, generation, newest)
+            self._refuse_if_over(found, generation, batch)
             self._refuse_other_cuts(found, generation, batch, {cut})
             visible = self._visible(found, generation, below)
             try:
@@ -287,6 +290,21 @@ class Ledger(LedgerTidying):
         name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut, origin)
         file_name = name.file_name()
         return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
+
+    def _refuse_if_over(self, listing: Listing, generation: Generation, batch: int) -> None:
+        """Raise an error if runs that the batch sees may have been merged or deleted, according to this listing.
+
+        Call this after every listing by which rows are judged. Spark may give up an attempt that stalls, and the
+        attempt goes on when the ledger has moved on.
+        """
+        newest = listing.newest
+        if newest is not None and generation.is_behind(newest):
+            raise taken_over(self.location, generation, newest)
+        if generation.is_aside and generation.open_mark not in listing.stamps:
+            raise LedgerInUse(
+                f"The batch beside the query of ledger '{self.location}' is over. Evaluate its rows inside its block."
+            )
+        refuse_to_go_back(self.location, generation, batch, listing.last_batch_of(generation))
 
     def has_met(self, token: str, first: int, last: int) -> bool:
         """Return whether an aside and the query beside it accepted a key less than a window apart.

@@ -63,6 +63,15 @@ class Listing:
         """Return the generation that was claimed last."""
         return self.generations[-1] if self.generations else None
 
+    def is_unchanged_since(self, number: int) -> bool:
+        """Return whether only asides and finished batches have come after the generation `number`.
+
+        A generation whose file was deleted may have been that of a query. If the ledger was restored from a time before
+        the generation, it has changed too.
+        """
+        later = [generation for generation in (*self.generations, *self.voids) if generation.number > number]
+        return len(later) == self.next_number - 1 - number and all(each.is_aside or each.is_batch for each in later)
+
     def last_recorded(self) -> int | None:
         """Return the newest batch of the newest query that has a run which counts; None if there is none."""
         main = self.main
@@ -146,10 +155,11 @@ class Listing:
         """
         if self.newest is None:
             return []
-        oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
-        needed = min(oldest, self.newest.number - KEPT_GENERATIONS)
-        confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
         main = self.main or self.newest
+        oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
+        # Many asides may have come since the query started, and it goes on.
+        needed = min(oldest, main.number, self.newest.number - KEPT_GENERATIONS)
+        confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
         newest_confirmed = (main.number, self.confirmed.get(main.number, -1))
         return [
             *(mark.name for mark in self.asides if mark.number < self.next_number),

@@ -35,6 +35,9 @@ class LedgerTidying(LedgerFiles):
         if listing.newest is not None and listing.newest.number > generation.number:
             # The query went back to an earlier batch, which may still need runs that look settled from here.
             return
+        if batch < (listing.last_batch_of(generation) or 0):
+            # A later batch has begun, and tidies what this one would.
+            return
         # Check again: two batches with one number may both have listed the folder before either published.
         self._refuse_other_cuts(listing, generation, batch, set())
         here = Position(generation.number, batch)

@@ -3,6 +3,10 @@
 The driver generates the token, once for each call of `detect_duplicates`. The query id comes from Spark, and stays the
 same after each restart from one checkpoint. So if one call is started as two queries, there are two writers. Two calls
 within one query are two writers as well.
+
+A writer that has no generation yet follows the one that its driver saw when it started, and no other. A task may outlive
+its driver and enter when the next driver has committed batches. If it could follow that driver, those batches would
+not count any more.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oncebus.ledger.generations import SILENT_SECONDS, Generation, LedgerInUse, Owner
 from oncebus.ledger.listing import Listing
@@ -22,13 +27,15 @@ _TOKEN = re.compile(r"[0-9a-f]+")
 class Writer:
     """One call of `detect_duplicates`, or one start of the broker's pipeline, in one query.
 
-    `follows` is the number of a generation whose writer is known to have ended, even if its owner's process is alive.
+    `follows` is the number of the newest generation, asides apart, that the driver saw when it started: 0 if there was
+    none. `has_ended` says whether the driver knew that the writer of that generation has ended.
     """
 
     token: str
     query: str
     owner: Owner | None
-    follows: int | None = None
+    follows: int = 0
+    has_ended: bool = True
 
     def __post_init__(self) -> None:
         # The token is part of file names. Nobody would see runs under a name that cannot be parsed.
@@ -40,34 +47,47 @@ class Writer:
         return (generation.query, generation.token) == (self.query, self.token)
 
 
-def newest_ended(listing: Listing, location: str, is_running: Callable[[str], bool], owner: Owner) -> int | None:
-    """Return the number of the newest generation if its writer is known to have ended, else None.
+class Predecessor(NamedTuple):
+    """The generation that a writer follows, and whether its writer is known to have ended: see `Writer`."""
+
+    number: int
+    has_ended: bool
+
+
+def find_predecessor(listing: Listing, location: str, is_running: Callable[[str], bool], owner: Owner) -> Predecessor:
+    """Return what a writer that starts now follows.
 
     `is_running` returns whether a streaming query of the `owner` is running. Raises `LedgerInUse` if the newest writer
     is known to be running.
     """
     newest = listing.main
     if newest is None:
-        return None
+        return Predecessor(0, has_ended=True)
     if listing.is_at_rest():
-        return newest.number
+        return Predecessor(newest.number, has_ended=True)
     if newest.owner == owner and not newest.is_in_query:
         if is_running(newest.query):
             raise in_use(location, newest, "this process")
-        return newest.number
+        return Predecessor(newest.number, has_ended=True)
     alive = newest.owner.is_alive() if newest.owner else None
     if alive:
         raise in_use(location, newest, f"process {newest.owner and newest.owner.pid}")
-    return newest.number if alive is False else None
+    return Predecessor(newest.number, has_ended=alive is False)
 
 
-def refuse_if_live(listing: Listing, location: str, writer: Writer) -> None:
-    """Raise `LedgerInUse` if the newest writer is a different one and may still be running."""
+def refuse_unless_next(listing: Listing, location: str, writer: Writer) -> None:
+    """Raise `LedgerInUse` unless a writer that has no generation may claim the next one.
+
+    The table in docs/ledger.md, "One writer at a time", has all cases.
+    """
     newest = listing.main
-    if newest is None or newest.number == writer.follows or listing.is_at_rest():
+    is_as_seen = listing.is_unchanged_since(writer.follows)
+    if is_as_seen and (newest is None or writer.has_ended or listing.is_at_rest()):
         return
+    if newest is None:
+        raise changed(location, writer, "it has none")
     is_same_query = newest.query == writer.query
-    if newest.token == writer.token and not is_same_query:
+    if newest.token == writer.token:
         raise started_twice(location, newest.query, writer.query)
     if is_same_query and newest.owner == writer.owner:
         raise second_operator(location, newest.query)
@@ -75,6 +95,8 @@ def refuse_if_live(listing: Listing, location: str, writer: Writer) -> None:
     if alive:
         is_ours = newest.owner == writer.owner
         raise in_use(location, newest, "this process" if is_ours else f"process {newest.owner and newest.owner.pid}")
+    if not is_as_seen:
+        raise changed(location, writer, f"it is generation {newest.number} of query {newest.query}")
     # A restart from the checkpoint takes over its own query at once. A different query must wait until the writer has
     # been silent for a while.
     if alive is None and not is_same_query:
@@ -139,6 +161,15 @@ def started_twice(location: str, first: str, second: str) -> LedgerInUse:
         f"One result of detect_duplicates was started as two queries, {first} and {second}, but ledger '{location}' "
         "remembers the keys of one. Write new rows and duplicates in one query: "
         'checked.writeStream.partitionBy("is_duplicate"), or foreachBatch. See "Both outputs" in docs/spark.md.'
+    )
+
+
+def changed(location: str, writer: Writer, now: str) -> LedgerInUse:
+    """Return the error for a writer whose driver saw another generation than the one that it would follow."""
+    seen = f"its newest generation was {writer.follows}" if writer.follows else "it had no generation"
+    return LedgerInUse(
+        f"Ledger '{location}' has changed since the driver of query {writer.query} started: {seen} then, and now {now}. "
+        "Only one query may write to it at a time. If the other one has ended, call detect_duplicates again."
     )
 
 

@@ -4,6 +4,16 @@ Spark writes; the gateway reads.
 """
 
 from oncebus.outbox.outbox import Entry, Outbox, OutboxStart
-from oncebus.outbox.part import Batch, OutboxDamaged, OutboxError, OutboxPart, write_part
+from oncebus.outbox.part import Batch, OutboxDamaged, OutboxError, OutboxPart, refuse_late, write_part
 
-__all__ = ["Batch", "Entry", "Outbox", "OutboxDamaged", "OutboxError", "OutboxPart", "OutboxStart", "write_part"]
+__all__ = [
+    "Batch",
+    "Entry",
+    "Outbox",
+    "OutboxDamaged",
+    "OutboxError",
+    "OutboxPart",
+    "OutboxStart",
+    "refuse_late",
+    "write_part",
+]

@@ -112,9 +112,19 @@ def write_part(
             before=before,
         )
     except FileNotFoundError as error:
-        raise OutboxError(f"Outbox part '{path}' comes too late: a newer query has deleted '{drafts}'") from error
+        raise _too_late(path, drafts) from error
     except OSError as error:
         raise OutboxError(f"Outbox part '{path}' cannot be written: {error.strerror}") from error
+
+
+def refuse_late(drafts: str | os.PathLike[str], part: OutboxPart) -> None:
+    """Raise `OutboxError` if another query has begun, so that the part could not be published."""
+    if not os.path.isdir(drafts):
+        raise _too_late(os.path.join(os.path.dirname(os.path.abspath(drafts)), part.name), drafts)
+
+
+def _too_late(path: str, drafts: str | os.PathLike[str]) -> OutboxError:
+    return OutboxError(f"Outbox part '{path}' comes too late: a newer query has deleted '{os.fspath(drafts)}'")
 
 
 def read_part(folder: str, part: OutboxPart) -> tuple[pa.Table, Batch]:

@@ -16,7 +16,7 @@ from oncebus.entities.catalogue_files import CatalogueFiles
 from oncebus.inbox import InboxReader
 from oncebus.ledger import Ledger, Writer
 from oncebus.messages import INBOX_SCHEMA
-from oncebus.outbox import Batch, OutboxPart, write_part
+from oncebus.outbox import Batch, OutboxPart, refuse_late, write_part
 from oncebus.pipeline.detect import detect
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.route import route
@@ -45,6 +45,8 @@ def process_part(part: Part, folders: TaskFolders, ledger: Ledger, writer: Write
     because a message in the outbox may be delivered at once. A second call for the same part of the same batch
     publishes the same rows.
     """
+    # A task may outlive its query. It must not enter then: it would take the ledger from the next query.
+    refuse_late(folders.drafts, part.of)
     # Enter even without rows: the first batch of a new query decides which batches of the last query count.
     generation, listing = ledger.enter(writer, batch)
     rows = _read(part, folders.inbox)

@@ -46,7 +46,7 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     identity = ledger.describe_or_check(KEY_SIGNATURE)
     start = resume(folders.outbox, ledger, is_local=is_local(spark.sparkContext.master or ""))
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows)
+    place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows, has_ended=True)
     writer = (
         # Each task reads, detects, routes and publishes its part inside the source: see `pipeline.batch`.
         spark.readStream.format(FORMAT)
@@ -87,7 +87,7 @@ class Start(NamedTuple):
 
     after: int
     drafts: str
-    follows: int | None
+    follows: int
 
 
 def is_tried_once(master: str) -> bool:
@@ -108,7 +108,7 @@ def resume(outbox: Path, ledger: Ledger, *, is_local: bool) -> Start:
     check_ledger(outbox, ledger)
     last, drafts = Outbox(outbox).begin(is_local=is_local)
     newest = ledger.newest()
-    follows = newest.number if newest else None
+    follows = newest.number if newest else 0
     if last is None:
         return Start(0, drafts, follows)
     batch = last.batch()

@@ -56,10 +56,11 @@ def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Pl
     location = Ledger.open(location).location
     if is_remote(spark):
         running = frozenset(str(query.id) for query in spark.streams.active)
-        identity, follows = _in_task(spark, lambda: _describe(location, key, lambda query: query in running, owner))
+        found = _in_task(spark, lambda: _describe(location, key, lambda query: query in running, owner))
     else:
-        identity, follows = _describe(location, key, lambda query: is_running(spark, query), owner)
-    return Place(location, identity, uuid.uuid4().hex, owner, follows)
+        found = _describe(location, key, lambda query: is_running(spark, query), owner)
+    identity, follows, has_ended = found
+    return Place(location, identity, uuid.uuid4().hex, owner, follows, has_ended)
 
 
 def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> str:
@@ -82,11 +83,11 @@ def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> s
 
 def _describe(
     location: str, key: Sequence[str], is_running: Callable[[str], bool], owner: Owner
-) -> tuple[str, int | None]:
+) -> tuple[str, int, bool]:
     ledger = Ledger.open(location)
     # Do this first. Describing a ledger of an earlier format rewrites it, and a writer that still runs would fail.
-    follows = ledger.newest_ended(is_running, owner)
-    return ledger.describe_or_check(key, has_secret=True), follows
+    follows = ledger.predecessor(is_running, owner)
+    return ledger.describe_or_check(key, has_secret=True), *follows
 
 
 def _in_task(spark: SparkSession, work: Callable[[], _T]) -> _T:

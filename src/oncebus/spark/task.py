@@ -49,14 +49,15 @@ class NotInAQuery(OncebusError):
 class Place:
     """The ledger that the tasks of a query write to, and the writer id they use. The driver makes it.
 
-    `identity` identifies the ledger. `token`, `owner` and `follows` describe the writer: see `oncebus.ledger.writers`.
+    `identity` identifies the ledger. The other fields describe the writer: see `oncebus.ledger.Writer`.
     """
 
     location: str
     identity: str
     token: str
     owner: Owner
-    follows: int | None
+    follows: int
+    has_ended: bool
 
     def open(self) -> Ledger:
         """Open the ledger in a task.
@@ -86,7 +87,7 @@ class Place:
                 "or wrap their functions in pyspark.inheritable_thread_target; with Spark Connect, detect inside "
                 "foreachBatch with Ledger.open(…).batch(query=…, batch=…)."
             )
-        return Writer(self.token, query, self.owner, self.follows), int(batch)
+        return Writer(self.token, query, self.owner, self.follows, self.has_ended), int(batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""Which writer may follow which: a task that outlives its driver never takes the ledger from its successor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from histories import SECOND, START, rows_of
+from ledger.test_generations import dead_owner
+from oncebus.ledger import Ledger, LedgerInUse, Owner, Writer
+from reference import Message
+
+DAY = 86_400 * SECOND
+
+
+def start(ledger: Ledger, token: str, owner: Owner | None = None, query: str = "query") -> Writer:
+    """Return the writer of a driver that starts now, on a machine of its own if no owner is given."""
+    owner = owner or Owner(f"machine {token}", 1, "0")
+    return Writer(token, query, owner, *ledger.predecessor(lambda _: False, owner))
+
+
+def judge(ledger: Ledger, writer: Writer, batch: int, keys: range) -> list[bool]:
+    generation, listing = ledger.enter(writer, batch)
+    rows = rows_of([Message(f"k{key}", START + batch * SECOND, key, DAY) for key in keys])
+    found = ledger.judge(rows, generation, batch, part=0, parts=1, clock=2**62, listing=listing)
+    return [bool(each) for each in found.is_duplicate]
+
+
+@pytest.mark.parametrize("lives", ["elsewhere", "dead"])
+def test_a_task_that_outlives_its_driver_takes_nothing_from_the_next_driver(tmp_path: Path, lives: str) -> None:
+    """The driver d2 is lost before one of its tasks has claimed a generation. The task enters when d3 has committed."""
+    owner = dead_owner() if lives == "dead" else None
+    ledger = Ledger.open(tmp_path)
+    judge(ledger, start(ledger, "d1", owner), 0, range(3))
+    d2 = start(ledger, "d2", owner)
+    d3 = start(ledger, "d3", owner and Owner(owner.place, owner.pid, "restarted"))
+    for batch in (1, 2, 3):
+        assert judge(ledger, d3, batch, range(1 + 2 * batch, 3 + 2 * batch)) == [False, False]
+    with pytest.raises(LedgerInUse, match="generation was 1 then, and now it is generation 2 of query query"):
+        judge(ledger, d2, 1, range(3, 5))
+    d4 = start(ledger, "d4")
+    assert judge(ledger, d4, 4, range(5, 9)) == [True] * 4
