@@ -90,5 +90,5 @@ def test_an_attempt_beside_a_query_that_goes_on_after_its_block_fails(tmp_path: 
     run(1)
     aside.commit()
     ledger.compact(lambda _: False)
-    with pytest.raises(LedgerInUse, match="is over. Evaluate its rows inside its block"):
+    with pytest.raises(LedgerInUse, match="Evaluate its rows inside its block"):
         judge_aside()
