@@ -1,4 +1,4 @@
-"""An attempt that stalls, and goes on when the ledger has moved on, fails instead of judging by the runs that are left."""
+"""An attempt that stalls, and goes on when the ledger has moved on, fails: the runs that it saw may be gone."""
 
 from __future__ import annotations
 
