@@ -4,9 +4,9 @@ The driver generates the token, once for each call of `detect_duplicates`. The q
 same after each restart from one checkpoint. So if one call is started as two queries, there are two writers. Two calls
 within one query are two writers as well.
 
-A writer that has no generation yet follows the one that its driver saw when it started, and no other. A task may outlive
-its driver and enter when the next driver has committed batches. If it could follow that driver, those batches would
-not count any more.
+A writer that has no generation yet follows the one that its driver saw when it started, and no other. A task may
+outlive its driver and enter when the next driver has committed batches. If it could follow that driver, those batches
+would not count any more.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def changed(location: str, writer: Writer, now: str) -> LedgerInUse:
     """Return the error for a writer whose driver saw another generation than the one that it would follow."""
     seen = f"its newest generation was {writer.follows}" if writer.follows else "it had no generation"
     return LedgerInUse(
-        f"Ledger '{location}' has changed since the driver of query {writer.query} started: {seen} then, and now {now}. "
-        "Only one query may write to it at a time. If the other one has ended, call detect_duplicates again."
+        f"Ledger '{location}' has changed since the driver of query {writer.query} started: {seen} then, and now {now}."
+        " Only one query may write to it at a time. If the other one has ended, call detect_duplicates again."
     )
 
 
