@@ -136,7 +136,7 @@ def test_a_time_that_python_does_not_have() -> None:
         "^Column 'scheduled_enqueue_time' in partition 2 has a value that is out of range: date value out of range.$"
     )
     with pytest.raises(BadRow, match=error):
-        list(_messages(iter([batch]), Ids(["write"], 2, "a"), 2))
+        list(_messages(iter([batch]), Ids(["write"], "a"), 2))
 
 
 class Box:

@@ -49,7 +49,7 @@ def amqp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
 
 def placed(rows: Sequence[Row], batch: int = 0) -> Iterator[Placed]:
     """Return the messages of a partition's rows, as the sink makes them."""
-    ids = Ids(("stream", "query", str(batch)), 0, "query")
+    ids = Ids(("stream", "query", str(batch)), "query")
     for position, row in enumerate(rows):
         place = f"row {position} of partition 0"
         yield Placed(message_from(row, str(row.get("message_id") or ids.next_for(row)), place), place)

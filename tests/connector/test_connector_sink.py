@@ -11,9 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from .bus import DETECTS, Bus, stream, text
+
+CORES = "spark.sql.files.minPartitionNum"
+TIME_ZONE = "spark.sql.session.timeZone"
 
 
 def write(frame: DataFrame, bus: Bus, **options: object) -> None:
@@ -75,26 +79,66 @@ def test_a_repeated_task_sends_nothing_twice(session: SparkSession, bus: Bus) ->
     assert sorted(map(text, bus.receive(queue, 6))) == ["0", "0", "1", "1", "2", "2"]
 
 
-def test_a_batch_that_a_restarted_query_repeats_is_sent_once(session: SparkSession, bus: Bus, tmp_path: Path) -> None:
+@pytest.fixture
+def settings(session: SparkSession) -> Iterator[SparkSession]:
+    """Return the session. Settings that a test changes are restored."""
+    before = {name: session.conf.get(name, None) for name in (CORES, TIME_ZONE)}
+    yield session
+    for name, value in before.items():
+        session.conf.set(name, value) if value is not None else session.conf.unset(name)
+
+
+def run_stream(frame: DataFrame, bus: Bus, queue: str, checkpoint: Path) -> str:
+    """Write the available rows as a stream, and return the id of the query."""
+    writer = frame.writeStream.format("servicebus").options(**bus.options(queue=queue))
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return str(query.id)
+
+
+def test_a_batch_that_a_restarted_query_repeats_is_sent_once(settings: SparkSession, bus: Bus, tmp_path: Path) -> None:
+    """The number of partitions follows the cores of the cluster, which may have lost a machine."""
     queue = bus.queue("sink-restart", **DETECTS)
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    session.range(50).selectExpr("cast(id as string) as body").coalesce(1).write.parquet(str(source))
+    settings.range(0, 48, 1, 4).selectExpr("cast(id as string) as body").write.parquet(str(source))
 
-    def run() -> str:
-        frame = session.readStream.schema("body string").parquet(str(source)).repartition(2, "body")
-        writer = frame.writeStream.format("servicebus").options(**bus.options(queue=queue))
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return str(query.id)
+    def run(cores: int, time_zone: str) -> str:
+        settings.conf.set(CORES, str(cores))
+        settings.conf.set(TIME_ZONE, time_zone)
+        rows = settings.readStream.schema("body string").parquet(str(source))
+        frame = rows.selectExpr("body", "timestamp'2020-01-01T00:00:00Z' as scheduled_enqueue_time")
+        return run_stream(frame, bus, queue, checkpoint)
 
-    identity = run()
-    # As if the driver had died before it could note that the batch is done.
-    shutil.rmtree(checkpoint / "commits")
-    assert run() == identity
-    found = bus.receive(queue, 50)
-    assert sorted(map(text, found)) == sorted(map(str, range(50)))
+    identity = run(4, "UTC")
+    for cores, time_zone in ((2, "UTC"), (1, "Asia/Tokyo")):
+        # As if the driver had died before it could note that the batch is done.
+        shutil.rmtree(checkpoint / "commits")
+        assert run(cores, time_zone) == identity
+    found = bus.receive(queue, 48)
+    assert sorted(map(text, found)) == sorted(map(str, range(48)))
     assert all(str(message.message_id).startswith(f"{identity}-0-") for message in found)
-    assert len(bus.http.drops(queue)) == 50
+    assert len(bus.http.drops(queue)) == 96
+
+
+def test_equal_rows_in_different_partitions_are_an_error_and_none_is_lost(
+    settings: SparkSession, bus: Bus, tmp_path: Path
+) -> None:
+    queue = bus.queue("sink-equal", **DETECTS)
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    settings.range(0, 8, 1, 2).selectExpr("cast(id % 3 as string) as body").write.parquet(str(source))
+    settings.conf.set(CORES, "2")
+    rows = settings.readStream.schema("body string").parquet(str(source))
+    error = (
+        r"EqualRows: 3 of the rows are in more than one partition, so different rows got the same message id, such as "
+        r"'[0-9a-f-]+-0-[0-9a-f]{32}' in the partitions 0 and 1\. Bring equal rows together with "
+        r"\.repartition\('body'\), and write again: that adds the missing messages\."
+    )
+    with pytest.raises(StreamingQueryException, match=error):
+        run_stream(rows, bus, queue, checkpoint)
+    run_stream(rows.repartition(2, "body"), bus, queue, checkpoint)
+    assert sorted(map(text, bus.receive(queue, 8))) == sorted(str(number % 3) for number in range(8))
+    with pytest.raises(PySparkException, match="EqualRows: 3 of the rows are in more than one partition"):
+        write(settings.read.parquet(str(source)), bus, queue=queue, id_prefix="again")
 
 
 def test_messages_to_a_topic(session: SparkSession, bus: Bus) -> None:

@@ -23,6 +23,10 @@ class BadRow(OncebusError, ValueError):
     """A row cannot become a message."""
 
 
+class EqualRows(OncebusError):
+    """Rows of different partitions are equal, so they got the same message id."""
+
+
 class BadSpool(OncebusError):
     """The spool is used by another query, or is not the one that the checkpoint needs."""
 

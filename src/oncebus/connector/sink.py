@@ -1,14 +1,14 @@
 """Writes the rows of a DataFrame as messages: the batch and the streaming writer of the data source.
 
-Tasks send as they read. There is nothing to commit afterwards: the ids make a repeated task harmless, see
-`oncebus.connector.ids`. `commit` and `abort` therefore do nothing, and a failed write leaves the messages that were
-sent in the entity. The write that repeats it adds only the missing ones.
+Tasks send as they read. The ids make a repeated task or batch harmless, see `oncebus.connector.ids`. `commit`
+therefore only checks that no two rows got the same id, and `abort` does nothing: a failed write leaves the messages
+that were sent in the entity. The write that repeats it adds only the missing ones.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from oncebus.connector.errors import BadRow, ServiceBusFailure, one_line
-from oncebus.connector.ids import Ids
+from oncebus.connector.errors import BadRow, EqualRows, ServiceBusFailure, one_line
+from oncebus.connector.ids import Ids, find_shared, first_id
 from oncebus.connector.options import SinkOptions
 from oncebus.connector.rows import message_from
 from oncebus.connector.sending import Placed, Sending
@@ -30,9 +30,11 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """How many messages a task sent."""
+    """What a task sent: the number of messages, and the different contents that its ids come from."""
 
     count: int
+    prefix: str
+    contents: bytes
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -45,13 +47,21 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._origin = options.id_prefix or uuid.uuid4().hex
+        self._write = uuid.uuid4().hex
 
     @one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of a partition, in a task."""
-        partition = _context().partitionId()
-        return _send(iterator, self._options, Ids(("write", self._origin), partition, self._origin), partition)
+        prefix, partition = self._options.id_prefix, _context().partitionId()
+        if prefix is not None:
+            return _send(iterator, self._options, ("write", prefix), prefix, partition)
+        # Within one write the partitions stay the same, so they may tell equal rows apart.
+        return _send(iterator, self._options, ("write", self._write, str(partition)), self._write, partition)
+
+    @one_line()
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Check the ids of all tasks, on the driver. Raises `EqualRows`."""
+        check_sent(messages)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -64,12 +74,30 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of a partition of a micro-batch, in a task."""
         context = _context()
-        partition = context.partitionId()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise ServiceBusFailure("Spark gave this task no query or batch number, so its messages can have no ids.")
         name = self._options.id_prefix or query
-        return _send(iterator, self._options, Ids(("stream", name, batch), partition, f"{name}-{batch}"), partition)
+        return _send(iterator, self._options, ("stream", name, batch), f"{name}-{batch}", context.partitionId())
+
+    @one_line()
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Check the ids of all tasks, on the driver, before Spark notes the batch as done. Raises `EqualRows`."""
+        check_sent(messages)
+
+
+def check_sent(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Raise `EqualRows` if rows of different partitions are equal: they have the same ids, so the broker drops some."""
+    sent = [each for each in messages if isinstance(each, Sent)]
+    shared = find_shared([each.contents for each in sent])
+    if shared is not None:
+        first, second = shared.partitions[:2]
+        raise EqualRows(
+            f"{shared.total} of the rows {'is' if shared.total == 1 else 'are'} in more than one partition, so "
+            f"different rows got the same message id, such as '{first_id(sent[0].prefix, shared.content)}' in the "
+            f"partitions {first} and {second}. Bring equal rows together with .repartition('body'), and write again: "
+            "that adds the missing messages."
+        )
 
 
 def _context() -> TaskContext:
@@ -78,9 +106,13 @@ def _context() -> TaskContext:
     return context
 
 
-def _send(batches: Iterator[pa.RecordBatch], options: SinkOptions, ids: Ids, partition: int) -> Sent:
+def _send(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, origin: Sequence[str], prefix: str, partition: int
+) -> Sent:
+    ids = Ids(origin, prefix)
     with Sending(options.access, options.entity, options.retry_timeout) as sending:
-        return Sent(sending.send_all(_messages(batches, ids, partition)))
+        count = sending.send_all(_messages(batches, ids, partition))
+    return Sent(count, prefix, ids.contents())
 
 
 def _messages(batches: Iterator[pa.RecordBatch], ids: Ids, partition: int) -> Iterator[Placed]:
@@ -96,6 +128,9 @@ def _messages(batches: Iterator[pa.RecordBatch], ids: Ids, partition: int) -> It
 
 
 def _values(name: str, column: pa.Array, partition: int) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        # Spark gives the time zone of the session. A time that Python has in UTC may be out of its range elsewhere.
+        column = column.cast(pa.timestamp("us", "UTC"))
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError) as error:
