@@ -39,7 +39,7 @@ _LONGEST = ("spark", "clients", "connector", "recipes", "administration", "stage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seed", type=int, help="draw more examples in property tests, at random from this seed")
+    parser.addoption("--seed", type=int, help="search at random from this seed: more examples, other kills")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -129,6 +129,13 @@ def _same_umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of all that a test draws by itself. It is the same in each run, unless `--seed` searches at random."""
+    given: int | None = pytestconfig.option.seed
+    return 1 if given is None else given
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from properties import examples, search_from
+from suites import TESTS
 
 SAME = settings.get_profile("same")
 RANDOM = settings.get_profile("random")
@@ -99,3 +101,24 @@ def test_a_search_draws_more() -> None:
         assert examples(30).max_examples == 300
     finally:
         settings.load_profile(before)
+
+
+def _draws_without_a_seed(call: ast.Call, imported: set[str]) -> bool:
+    """Return whether this calls `random.choice()` and the like, `random.Random()` or `os.urandom()`."""
+    match ast.unparse(call.func).split("."):
+        case ["random", "Random"]:
+            return not call.args
+        case ["random", _]:
+            return "random" in imported
+    return ast.unparse(call.func) == "os.urandom"
+
+
+def test_no_test_draws_without_a_seed() -> None:
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        imported = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+        calls = [node for node in nodes if isinstance(node, ast.Call) and _draws_without_a_seed(node, imported)]
+        found += [f"{path.relative_to(TESTS)}:{call.lineno} {ast.unparse(call)}" for call in calls]
+    # `make history` draws a seed and prints it.
+    assert [each for each in found if not each.startswith("history/__main__.py")] == []

@@ -160,8 +160,7 @@ def killed(bus: Bus, folder: Path, kills: list[str], seed: int, cluster: Cluster
             journey.end()
 
 
-def test_killed_twice(bus: Bus, tmp_path: Path) -> None:
-    seed = random.randrange(10, 10**6)
+def test_killed_twice(bus: Bus, tmp_path: Path, seed: int) -> None:
     killed(bus, tmp_path, random.Random(seed).sample(["driver", "broker"], 2), seed)
 
 

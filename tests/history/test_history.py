@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import shutil
 from pathlib import Path
 
@@ -24,9 +23,8 @@ _KEPT = Path(os.environ.get("HISTORY_FOLDER", "/tmp"))
 _SHORT = "cut after,kill gateway,stop gateway,cut before,vanish,kill workers,clock back,fill disk"
 
 
-def play(folder: Path, asked: str) -> dict[str, int]:
+def play(folder: Path, seed: int, asked: str) -> dict[str, int]:
     """Run, check and print a history. Return its figures, or keep its file and fail if there are violations."""
-    seed = random.SystemRandom().randrange(10**6)
     print(f"HISTORY_SEED={seed} HISTORY_FAULTS='{asked}'", flush=True)
     try:
         ran = run(folder, seed, asked)
@@ -48,8 +46,8 @@ def play(folder: Path, asked: str) -> dict[str, int]:
     return numbers
 
 
-def test_a_short_history_with_a_handful_of_faults(tmp_path: Path) -> None:
-    numbers = play(tmp_path, _SHORT)
+def test_a_short_history_with_a_handful_of_faults(tmp_path: Path, seed: int) -> None:
+    numbers = play(tmp_path, seed, _SHORT)
     # Make sure that deliveries, drops and faults really happened.
     assert numbers["delivered"] > 50
     assert numbers["dropped"] > 5
@@ -58,7 +56,7 @@ def test_a_short_history_with_a_handful_of_faults(tmp_path: Path) -> None:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("history", range(6))
-def test_long_histories_with_two_hundred_faults(tmp_path: Path, history: int) -> None:
+def test_long_histories_with_two_hundred_faults(tmp_path: Path, seed: int, history: int) -> None:
     """Six histories with forty faults of all kinds each. Some faults hit nothing."""
-    numbers = play(tmp_path, "40")
+    numbers = play(tmp_path, seed + history, "40")
     assert numbers["faults"] > 30

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from oncebus.inbox import BodyFiles, InboxDamaged, InboxError, InboxFull
 
 def test_a_body_is_read_as_it_was_written(tmp_path: Path) -> None:
     body_files = BodyFiles(tmp_path / "blobs")
-    body = os.urandom(200_000)
+    body = random.Random(1).randbytes(200_000)
     name = body_files.write(body)
     assert bytes(body_files.read(name)) == body
     assert body_files.write(memoryview(b""), "given-name_1") == "given-name_1"

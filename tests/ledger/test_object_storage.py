@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -101,7 +102,7 @@ def test_large_files_are_transferred_in_parts(remote: str, monkeypatch: pytest.M
     # The smallest part that S3 accepts.
     monkeypatch.setattr("oncebus.ledger.object_storage._CHUNK", 5 << 20)
     storage = object_storage(remote)
-    content = os.urandom(12_000_001)
+    content = random.Random(1).randbytes(12_000_001)
     pieces: list[Piece] = [content[:7], memoryview(content)[7:6_000_000], memoryview(content)[6_000_000:]]
     storage.publish("large", pieces)
     assert storage.names()["large"].size == len(content)

@@ -32,8 +32,7 @@ def deliver(folder: Path, number: int, orders: Iterable[Order]) -> None:
 
 
 @pytest.mark.parametrize("kills", [1, 10])
-def test_killed(tmp_path: Path, kills: int) -> None:
-    seed = random.randrange(10**6)
+def test_killed(tmp_path: Path, seed: int, kills: int) -> None:
     chance, shop = random.Random(seed), Shop(seed)
     recipe = Recipe(FILES_TO_ICEBERG, tmp_path, {'maxFilesPerTrigger", 100': 'maxFilesPerTrigger", 1'})
     files = 0

@@ -59,20 +59,20 @@ def kill_again_and_again(kafka: Kafka, folder: Path, *, kills: int, seed: int, p
     return shop
 
 
-def test_killed_three_times(kafka: Kafka, tmp_path: Path) -> None:
-    kill_again_and_again(kafka, tmp_path, kills=3, seed=random.randrange(10, 10**6))
+def test_killed_three_times(kafka: Kafka, tmp_path: Path, seed: int) -> None:
+    kill_again_and_again(kafka, tmp_path, kills=3, seed=seed)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_twenty_times(kafka: Kafka, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("shop", range(2))
+def test_killed_twenty_times(kafka: Kafka, tmp_path: Path, seed: int, shop: int) -> None:
     """Each of two shops is killed ten times."""
-    kill_again_and_again(kafka, tmp_path, kills=10, seed=seed)
+    kill_again_and_again(kafka, tmp_path, kills=10, seed=seed + 1 + shop)
 
 
 @pytest.mark.torture
-def test_killed_between_two_tables(kafka: Kafka, tmp_path: Path) -> None:
-    shop = kill_again_and_again(kafka, tmp_path, kills=4, seed=2, program=with_both_tables())
+def test_killed_between_two_tables(kafka: Kafka, tmp_path: Path, seed: int) -> None:
+    shop = kill_again_and_again(kafka, tmp_path, kills=4, seed=seed + 3, program=with_both_tables())
     assert rows_of(tmp_path / "data" / "repeated") == len(shop.sent) - len(shop.kept())
 
 

@@ -27,8 +27,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("kills", [1, 6])
-def test_killed(tmp_path: Path, kills: int) -> None:
-    seed = random.randrange(10**6)
+def test_killed(tmp_path: Path, seed: int, kills: int) -> None:
     chance, shop = random.Random(seed), Shop(seed)
     (tmp_path / "bus").mkdir()
     with running_bus(tmp_path / "bus") as bus:

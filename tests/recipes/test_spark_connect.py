@@ -67,9 +67,8 @@ class Connected(Recipe):
 
 
 @pytest.mark.parametrize("kills", [["server"], ["client", "server", "client", "server", "server"]])
-def test_killed(kafka: Kafka, tmp_path: Path, kills: list[str]) -> None:
-    seed = random.randrange(10, 10**6)
-    chance, shop, topic = random.Random(seed), Shop(seed), f"orders-{seed}"
+def test_killed(kafka: Kafka, tmp_path: Path, seed: int, kills: list[str]) -> None:
+    chance, shop, topic = random.Random(seed), Shop(seed), f"connected-{seed}-{len(kills)}"
     kafka.topic(topic, partitions=2)
     recipe = Connected(tmp_path, changes_for(kafka, topic))
     try:

@@ -64,9 +64,9 @@ class History:
 
 
 @pytest.fixture(scope="module")
-def history(first: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+def history(first: Served, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[History]:
     """Under load, fill the disk for a while, kill each part, then both, then everything, and start a second broker."""
-    chance, running, client = random.Random(), first.running, first.client
+    chance, running, client = random.Random(seed), first.running, first.client
     loading = load.Load(client, chance.randrange(10**6))
     with ExitStack() as stack:
         with loading.under_way() as record:

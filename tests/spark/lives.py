@@ -6,7 +6,6 @@ ledger. The model predicts which keys the next epoch must remember. Everything i
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -31,11 +30,6 @@ OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "se
 
 class Planned(Exception):
     """A failure that the test causes on purpose."""
-
-
-def seed_of_run() -> int:
-    """Return a new seed, or the one in `ONCEBUS_SEED` to replay a life."""
-    return int(os.environ.get("ONCEBUS_SEED") or random.randrange(10**9))
 
 
 @dataclass
@@ -66,7 +60,7 @@ class Life:
                 kind()
         except Exception as error:
             steps = "\n".join(self.log)
-            raise AssertionError(f"Replay with ONCEBUS_SEED={self.seed}. {error}\n{steps}") from error
+            raise AssertionError(f"The life of seed {self.seed}: {error}\n{steps}") from error
 
     def note(self, text: str) -> None:
         self.log.append(text)

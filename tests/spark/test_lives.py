@@ -14,21 +14,21 @@ from pyspark.sql import SparkSession
 
 from cluster import QUICK_JVM, Cluster
 from object_stores import Server
-from spark.lives import Life, seed_of_run
+from spark.lives import Life
 from spark.test_places import use_store
 
 SCRIPT = Path(__file__).parent / "life.py"
 
 
-def test_a_life(spark: SparkSession, tmp_path: Path) -> None:
-    Life(spark, tmp_path, seed_of_run()).live(epochs=3)
+def test_a_life(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    Life(spark, tmp_path, seed).live(epochs=3)
 
 
 @pytest.mark.torture
-def test_many_lives(spark: SparkSession, tmp_path: Path) -> None:
-    first, batches = seed_of_run(), 0
-    for seed in range(first, first + 25):
-        life = Life(spark, tmp_path / str(seed), seed)
+def test_many_lives(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    batches = 0
+    for each in range(seed, seed + 25):
+        life = Life(spark, tmp_path / str(each), each)
         life.folder.mkdir()
         life.live(epochs=6)
         batches += life.batches
@@ -37,20 +37,19 @@ def test_many_lives(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.torture
 def test_lives_over_an_object_store(
-    spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     use_store(spark, object_store, tmp_path / "cache", monkeypatch)
-    first = seed_of_run()
-    for seed in range(first, first + 4):
-        life = Life(spark, tmp_path / str(seed), seed, ledger=object_store.new_location())
+    for each in range(seed, seed + 4):
+        life = Life(spark, tmp_path / str(each), each, ledger=object_store.new_location())
         life.folder.mkdir()
         life.live(epochs=5)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("offset", range(4))
-def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Path, offset: int) -> None:
-    seed = seed_of_run() + offset
+def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Path, seed: int, offset: int) -> None:
+    seed += offset
     chance = random.Random(seed)
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), cluster.master, str(tmp_path), str(seed)],

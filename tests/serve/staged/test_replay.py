@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +31,8 @@ class Replay:
 
 
 @pytest.fixture(scope="module")
-def replay(stage: Stage, begun: None) -> Replay:
-    sessions = Sessions(stage, "sessions", random.randrange(10**6))
+def replay(stage: Stage, begun: None, seed: int) -> Replay:
+    sessions = Sessions(stage, "sessions", seed)
     stage.topic("replayed", requires_duplicate_detection=True)
     marked = Rule("marked", SqlFilter("colour = 'red'"), SqlAction("SET mark = newid()"))
     subscription = stage.subscription("replayed", "some", marked)
