@@ -1,6 +1,6 @@
 """Builds the image without Docker, and uses it in place of the official emulator's, with the official client.
 
-Building takes minutes, so `make test-image` runs this, and `make test` does not.
+Building takes minutes, so `make test-all` and `make test-image` run this, and `make test` does not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncebus.serve.service import EMULATOR_READY
 
 from .containers import build, image_config, missing, running
 
-pytestmark = [pytest.mark.torture, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+pytestmark = [pytest.mark.release, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 IMAGE = "oncebus-test"
 USER = 10001

@@ -52,6 +52,7 @@ def worker(python: Path, folder: Path, environment: dict[str, str]) -> Iterator[
                 process.kill()
 
 
+@pytest.mark.release
 def test_a_worker_runs_the_tasks_that_an_application_calls(broker: Running, celery: Path, tmp_path: Path) -> None:
     found = re.search(r"sb://localhost:(\d+);SharedAccessKeyName=(\w+);SharedAccessKey=([^;]+)", broker.out.read_text())
     assert found is not None

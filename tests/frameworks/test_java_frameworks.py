@@ -75,6 +75,7 @@ def active(client: Client, queue: str) -> int:
     return client.metric("messages", entity=queue, state="active")
 
 
+@pytest.mark.release
 def test_a_route_of_camel_sends_and_receives(
     commands: dict[str, list[str]], connection: str, client: Client, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_route_of_camel_sends_and_receives(
         until(lambda: active(client, "camel-orders") == 0, "Camel completes them", limit=PATIENCE)
 
 
+@pytest.mark.release
 def test_spring_sends_and_receives_and_a_duplicate_is_dropped(
     commands: dict[str, list[str]], connection: str, client: Client, tmp_path: Path
 ) -> None:

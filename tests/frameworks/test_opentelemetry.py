@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from monitoring.collector import Collector
 from serve.clients import Client, Running
 from serve.programs import until
@@ -21,6 +23,7 @@ def test_the_guide_shows_the_application_that_is_run() -> None:
     assert f"```python\n{EXAMPLE.read_text()}```" in GUIDE.read_text()
 
 
+@pytest.mark.release
 def test_a_message_and_its_duplicate_can_be_followed_from_the_sender_to_the_receiver(
     broker: Running, collector: Collector, connection: str, client: Client
 ) -> None:

@@ -59,6 +59,7 @@ def kill_again_and_again(kafka: Kafka, folder: Path, *, kills: int, seed: int, p
     return shop
 
 
+@pytest.mark.release
 def test_killed_three_times(kafka: Kafka, tmp_path: Path, seed: int) -> None:
     kill_again_and_again(kafka, tmp_path, kills=3, seed=seed)
 
