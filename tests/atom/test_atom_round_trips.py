@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from oncebus.atom.document import read_document
 from oncebus.atom.entries import ATOM, Entry, Site, entry_response, etag_of, read_entry
 from oncebus.atom.rules import read_rule, written_rule
 from oncebus.entities import (
+    Catalogue,
     CorrelationFilter,
     FalseFilter,
     FilterValue,
@@ -28,6 +30,8 @@ from oncebus.entities import (
     Subscription,
     Topic,
     TrueFilter,
+    catalogue_from_json,
+    catalogue_to_json,
 )
 from oncebus.entities.errors import BadRequest
 from properties import examples
@@ -181,3 +185,44 @@ def test_values_that_other_clients_write_are_understood() -> None:
     assert value("boolean", "1") is True
     assert value("base64Binary", "AP 8=\n") == b"\x00\xff"
     assert value("string", " as it is ") == " as it is "
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("int", "12"),
+        ("long", "12"),
+        ("short", "-7"),
+        ("unsignedByte", "200"),
+        ("unsignedInt", "12"),
+        ("float", "1.5"),
+        ("double", "1.5"),
+        ("decimal", "1.50"),
+        ("dateTime", "2026-11-16T05:44:51.1650498Z"),
+        ("dateTime", "2026-11-16T05:44:51.1650498+02:00"),
+        ("duration", "P1DT2H0.1234567S"),
+    ],
+)
+def test_values_keep_their_type_and_their_text(kind: str, text: str) -> None:
+    content = (
+        '<Filter i:type="CorrelationFilter"><Properties><KeyValueOfstringanyType><Key>k</Key>'
+        f'<Value i:type="d6p1:{kind}">{text}</Value></KeyValueOfstringanyType></Properties></Filter>'
+    )
+    rule = read_rule(read_document(markup.tag("RuleDescription", content, NAMESPACES).encode()))
+    subscription = Subscription(topic="t", name="s")
+    catalogue = Catalogue().created(Topic(name="t"), 1).created(subscription, 2, [replace(rule, name="r")])
+    shown = written_rule(catalogue_from_json(catalogue_to_json(catalogue)).rule("t", "s", "r"))
+    assert f'i:type="d6p1:{kind}"' in shown
+    assert f">{text}</Value>" in shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("unsignedByte", "256"), ("int", "2147483648"), ("decimal", "1E+999999999")]
+)
+def test_values_that_do_not_fit_their_type_are_refused(kind: str, text: str) -> None:
+    content = (
+        '<Filter i:type="CorrelationFilter"><Properties><KeyValueOfstringanyType><Key>k</Key>'
+        f'<Value i:type="d6p1:{kind}">{text}</Value></KeyValueOfstringanyType></Properties></Filter>'
+    )
+    with pytest.raises(BadRequest, match=f"must have the type {kind}"):
+        read_rule(read_document(markup.tag("RuleDescription", content, NAMESPACES).encode()))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from hypothesis import strategies as st
 
+from oncebus.amqp import Float, Int, Long, UByte
 from oncebus.durations import DAY, MINUTE, SECOND
 from oncebus.entities import (
     NO_LIMIT,
@@ -28,6 +30,7 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
+from oncebus.entities.filter_values import Moment, Span
 
 TEXTS = st.text(max_size=8)
 TIMES = st.integers(0, 2**52)
@@ -43,6 +46,8 @@ VALUES: st.SearchStrategy[FilterValue] = st.one_of(
     st.timedeltas(timedelta(days=-9999), timedelta(days=9999)),
     st.uuids(),
     st.just(datetime(2026, 1, 1, 12)),
+    st.sampled_from([Int(1), Long(1), UByte(1), Float(1.5), Decimal("1.50")]),
+    st.sampled_from([Moment.parse("2026-01-01T00:00:00.1234567Z"), Span.parse("PT0.1234567S")]),
 )
 PARAMETERS = st.lists(st.tuples(TEXTS, VALUES), max_size=3, unique_by=lambda each: each[0]).map(tuple)
 

@@ -14,12 +14,16 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
+from oncebus.amqp import encode
+from oncebus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
 from oncebus.atom import markup
 from oncebus.atom.document import Element
-from oncebus.entities import BadRequest, FilterValue, iso_timespan, parse_timespan
-from oncebus.entities.descriptions import Parameters
+from oncebus.entities import BadRequest, FilterValue, iso_timespan
+from oncebus.entities.filter_values import Moment, Parameters, Span, parse_decimal
 from oncebus.errors import shown
 
 _PAIR = "KeyValueOfstringanyType"
@@ -28,6 +32,17 @@ _SCHEMA = "http://www.w3.org/2001/XMLSchema"
 # .NET's namespace for types that XML Schema lacks or defines differently.
 _SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 
+_WHOLE: dict[str, type[int]] = {
+    "int": Int,
+    "long": Long,
+    "short": Short,
+    "byte": Byte,
+    "unsignedByte": UByte,
+    "unsignedShort": UShort,
+    "unsignedInt": UInt,
+    "unsignedLong": ULong,
+}
+_NAMES_OF_WHOLE = {kind: name for name, kind in _WHOLE.items()}
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -66,11 +81,17 @@ def _string(text: str) -> str:
     return text
 
 
-def _integer(text: str) -> int:
+def _integer(kind: type[int], text: str) -> int:
     stripped = text.strip()
-    if not _INTEGER.fullmatch(stripped) or int(stripped) not in _INT64:
+    if not _INTEGER.fullmatch(stripped):
         raise ValueError
-    return int(stripped)
+    # A plain int: a range is searched number by number for one of a subclass.
+    if int(stripped) not in _INT64:
+        raise ValueError
+    value = kind(stripped)
+    # Raises if the number does not fit its type.
+    encode(value)
+    return value
 
 
 def _float(text: str) -> float:
@@ -84,14 +105,6 @@ def _boolean(text: str) -> bool:
     return _FLAGS[word]
 
 
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.strip())
-
-
-def _duration(text: str) -> timedelta:
-    return timedelta(microseconds=parse_timespan(text, "Value"))
-
-
 def _binary(text: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
@@ -101,20 +114,13 @@ def _binary(text: str) -> bytes:
 
 _READERS: dict[str, Callable[[str], FilterValue]] = {
     "string": _string,
-    "int": _integer,
-    "long": _integer,
-    "short": _integer,
-    "byte": _integer,
-    "unsignedByte": _integer,
-    "unsignedShort": _integer,
-    "unsignedInt": _integer,
-    "unsignedLong": _integer,
+    **{name: partial(_integer, kind) for name, kind in _WHOLE.items()},
     "double": _float,
-    "float": _float,
-    "decimal": _float,
+    "float": lambda text: Float(_float(text)),
+    "decimal": parse_decimal,
     "boolean": _boolean,
-    "dateTime": _moment,
-    "duration": _duration,
+    "dateTime": Moment.parse,
+    "duration": Span.parse,
     "guid": UUID,
     "base64Binary": _binary,
     "anyURI": _string,
@@ -133,9 +139,15 @@ def _typed(value: FilterValue) -> tuple[str, str]:
         case bool():
             return "boolean", "true" if value else "false"
         case int():
-            return "int" if value in _INT32 else "long", str(value)
+            return _NAMES_OF_WHOLE.get(type(value)) or ("int" if value in _INT32 else "long"), str(value)
         case float():
-            return "double", _written_float(value)
+            return "float" if isinstance(value, Float) else "double", _written_float(value)
+        case Decimal():
+            return "decimal", f"{value:f}"
+        case Moment():
+            return "dateTime", value.text
+        case Span():
+            return "duration", value.text
         case datetime():
             text = value.isoformat()
             return "dateTime", text.removesuffix("+00:00") + "Z" if value.tzinfo is UTC else text
@@ -150,7 +162,7 @@ def _typed(value: FilterValue) -> tuple[str, str]:
 
 def _written_float(value: float) -> str:
     if math.isfinite(value):
-        return repr(value)
+        return repr(float(value))
     if math.isnan(value):
         return "NaN"
     return "INF" if value > 0 else "-INF"

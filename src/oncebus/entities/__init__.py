@@ -10,7 +10,6 @@ from oncebus.entities.descriptions import (
     EntityStatus,
     FalseFilter,
     Filter,
-    FilterValue,
     Namespace,
     Queue,
     Rule,
@@ -32,6 +31,7 @@ from oncebus.entities.errors import (
     OutOfRange,
     QuotaExceeded,
 )
+from oncebus.entities.filter_values import FilterValue
 from oncebus.entities.names import path_of_address, subscription_path
 from oncebus.entities.partitions import effective_partition_key, partition_of
 from oncebus.entities.sending import (

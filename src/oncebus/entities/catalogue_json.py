@@ -7,6 +7,7 @@
 Every property is written, even if it has its default, so that a version keeps its meaning when defaults change. Filter
 values of types that JSON does not have are objects with one member, which is named after the type:
 {"datetime": "2026-01-01T00:00:00+00:00"}, {"microseconds": 1000}, {"uuid": "…"}, {"base64": "…"}, {"float": "nan"}.
+Those that keep their width or their text are {"long": "12"}, {"moment": "2026-01-01T00:00:00.1234567Z"} and their like.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 from uuid import UUID
 
 from oncebus.access import AuthorizationRule, BadAuthorizationRule, Right, Rights
+from oncebus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.descriptions import (
     CorrelationFilter,
@@ -29,9 +32,7 @@ from oncebus.entities.descriptions import (
     EntityStatus,
     FalseFilter,
     Filter,
-    FilterValue,
     Namespace,
-    Parameters,
     Queue,
     Rule,
     SqlAction,
@@ -41,6 +42,7 @@ from oncebus.entities.descriptions import (
     Topic,
     TrueFilter,
 )
+from oncebus.entities.filter_values import FilterValue, Moment, Parameters, Span
 from oncebus.entities.names import key_of_path
 from oncebus.errors import OncebusError
 
@@ -130,12 +132,20 @@ def _written_value(value: FilterValue) -> Any:
     match value:
         case bytes():
             return {"base64": base64.b64encode(value).decode()}
+        case Moment() | Span():
+            return {type(value).__name__.lower(): value.text}
         case datetime():
             return {"datetime": value.isoformat()}
         case timedelta():
             return {"microseconds": value // timedelta(microseconds=1)}
+        case Decimal():
+            return {"decimal": str(value)}
+        case _ if type(value) in _NUMBERS.values():
+            return {type(value).__name__.lower(): str(value)}
         case UUID():
             return {"uuid": str(value)}
+        case Float():
+            return {"single": repr(float(value))}
         case float() if not math.isfinite(value):
             return {"float": repr(value)}
     return value
@@ -187,7 +197,13 @@ def _parameters(written: list[list[Any]]) -> Parameters:
     return tuple((name, _value(value)) for name, value in written)
 
 
+_NUMBERS = {kind.__name__.lower(): kind for kind in (Byte, UByte, Short, UShort, Int, UInt, Long, ULong)}
 _READERS: dict[str, Callable[[Any], FilterValue]] = {
+    **{name: lambda text, kind=kind: kind(text) for name, kind in _NUMBERS.items()},
+    "single": Float,
+    "decimal": Decimal,
+    "moment": Moment.parse,
+    "span": Span.parse,
     "base64": lambda text: base64.b64decode(text, validate=True),
     "datetime": datetime.fromisoformat,
     "microseconds": lambda count: timedelta(microseconds=count),

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
-from uuid import UUID
 
 from oncebus.access import AuthorizationRule
 from oncebus.durations import DAY, MINUTE
+from oncebus.entities.filter_values import Parameters
 from oncebus.entities.names import DEFAULT_RULE, path_of_address, subscription_path
 from oncebus.entities.timespans import NO_LIMIT
 
@@ -145,12 +144,6 @@ class Topic:
     def window(self) -> int | None:
         """Return the duplicate detection window, or None without detection."""
         return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
-
-
-FilterValue = str | bool | int | float | bytes | datetime | timedelta | UUID
-"""The types of values in correlation filters and parameters."""
-
-Parameters = tuple[tuple[str, FilterValue], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from oncebus import filters
 from oncebus.entities import descriptions
+from oncebus.entities.filter_values import FilterValue, Parameters
 
 
 def check_expressions(rule: descriptions.Rule) -> None:
@@ -43,14 +44,17 @@ def _filter(given: descriptions.Filter) -> filters.Filter:
             return filters.FALSE
 
 
-def _values(parameters: descriptions.Parameters) -> dict[str, object]:
+def _values(parameters: Parameters) -> dict[str, object]:
     return {name: _value(value) for name, value in parameters}
 
 
-def _value(value: descriptions.FilterValue) -> object:
+def _value(value: FilterValue) -> object:
     if isinstance(value, datetime):
         since = value.replace(tzinfo=value.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
         return filters.Timestamp(since // timedelta(microseconds=1))
     if isinstance(value, timedelta):
         return filters.Duration(value // timedelta(microseconds=1))
-    return value
+    if isinstance(value, float):
+        return float(value)
+    # Rules know no widths of whole numbers.
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value

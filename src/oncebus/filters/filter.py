@@ -109,9 +109,10 @@ FALSE: Final = BooleanFilter(False)
 
 @dataclass(frozen=True, slots=True)
 class CorrelationFilter(Filter):
-    """A filter that selects messages whose properties equal all the given ones. Names and strings are case-sensitive.
+    """A filter that selects messages whose properties equal all the given ones.
 
-    Values of different types are not equal, except numbers. Without any condition the filter selects all messages.
+    Names may have any letter case, as in the filter language; strings are compared exactly. Values of different types
+    are not equal, except numbers. Without any condition the filter selects all messages.
     """
 
     correlation_id: str | None = None
@@ -150,7 +151,8 @@ class CorrelationFilter(Filter):
                 if found != wanted and not (isinstance(found, int | uuid.UUID) and str(found) == wanted):
                     return NO_MATCH
             for name, value in self.properties.items():
-                if not _is_equal(user.get(name), value):
+                key = properties.spelling(name)
+                if key is None or not _is_equal(user[key], value):
                     return NO_MATCH
         except Exception as error:
             return Evaluation(Decision.ERROR, failure_text(error))

@@ -10,6 +10,7 @@ import base64
 import math
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from oncebus.entities import (
@@ -25,6 +26,7 @@ from oncebus.entities import (
     iso_timespan,
 )
 from oncebus.entities.descriptions import CORRELATION_FIELDS
+from oncebus.entities.filter_values import Moment, Span
 from oncebus.entities.names import property_name
 from oncebus.errors import shown
 from oncebus.management.properties import ValueType, bad_value
@@ -144,10 +146,14 @@ def _written_sql(given: SqlFilter | SqlAction) -> dict[str, Any]:
 
 def _written_value(value: FilterValue) -> str | int | float | bool:
     match value:
+        case Moment() | Span():
+            return value.text
         case float() if not math.isfinite(value):
             return str(value)
         case str() | bool() | int() | float():
             return value
+        case Decimal():
+            return float(value)
         case datetime():
             return value.isoformat()
         case timedelta():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from oncebus.entities import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from oncebus.entities.descriptions import Parameters
+from oncebus.entities.filter_values import Parameters
 from oncebus.entities.timespans import in_words
 from oncebus.management.rules import CORRELATED
 from oncebus.portal.markup import Content, Markup, tag

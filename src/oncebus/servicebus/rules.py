@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from oncebus.amqp import Described, Float, Int, Symbol, Timestamp, ULong
+from oncebus.amqp import Described, Int, Long, Symbol, Timestamp, ULong
 from oncebus.amqp.head import DATE, TICKS_AT_1970, URI
 from oncebus.entities import (
     BadRequest,
@@ -125,9 +126,10 @@ def _from_amqp(name: str, value: Any) -> FilterValue:
             case Timestamp():
                 return _EPOCH + timedelta(milliseconds=value)
             case int():
-                return int(value)
+                # Other widths have a type of their own.
+                return Long(value) if type(value) is int else value
             case float():
-                return float(value)
+                return value
             case str():
                 return str(value)
             case bytes():
@@ -152,6 +154,6 @@ def _to_amqp(value: FilterValue) -> object:
             return Timestamp((aware - _EPOCH) // timedelta(milliseconds=1))
         case timedelta():
             return Described(_TIME_SPAN, value // timedelta(microseconds=1) * 10)
-        case Float():
+        case Decimal():
             return float(value)
     return value
