@@ -197,9 +197,11 @@ def _parameters(written: list[list[Any]]) -> Parameters:
     return tuple((name, _value(value)) for name, value in written)
 
 
-_NUMBERS = {kind.__name__.lower(): kind for kind in (Byte, UByte, Short, UShort, Int, UInt, Long, ULong)}
+_NUMBERS: dict[str, type[int]] = {
+    kind.__name__.lower(): kind for kind in (Byte, UByte, Short, UShort, Int, UInt, Long, ULong)
+}
 _READERS: dict[str, Callable[[Any], FilterValue]] = {
-    **{name: lambda text, kind=kind: kind(text) for name, kind in _NUMBERS.items()},
+    **_NUMBERS,
     "single": Float,
     "decimal": Decimal,
     "moment": Moment.parse,

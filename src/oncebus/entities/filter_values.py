@@ -57,7 +57,8 @@ def parse_decimal(text: str) -> Decimal:
     except ArithmeticError:
         raise ValueError from None
     # The exponents first: arithmetic with a large one overflows.
-    if not value.is_finite() or not -28 <= value.as_tuple().exponent <= value.adjusted() <= 28:
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or not -28 <= exponent <= value.adjusted() <= 28:
         raise ValueError
     if abs(value) >= _LARGEST_DECIMAL:
         raise ValueError
