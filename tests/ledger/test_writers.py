@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from histories import SECOND, START, rows_of
-from ledger.test_generations import dead_owner
+from ledger.test_generations import HERE, dead_owner
 from oncebus.ledger import Ledger, LedgerInUse, Owner, Writer
 from reference import Message
 
@@ -41,3 +41,34 @@ def test_a_task_that_outlives_its_driver_takes_nothing_from_the_next_driver(tmp_
         judge(ledger, d2, 1, range(3, 5))
     d4 = start(ledger, "d4")
     assert judge(ledger, d4, 4, range(5, 9)) == [True] * 4
+
+
+@pytest.mark.parametrize("query", ["stream", "foreach"])
+def test_a_batch_does_not_take_the_ledger_from_a_stopped_query_unless_it_is_told_to(tmp_path: Path, query: str) -> None:
+    ledger = Ledger.open(tmp_path)
+    if query == "stream":
+        judge(ledger, start(ledger, "aa", HERE), 0, range(3))
+    else:
+        opened = ledger.batch(query="query", batch=0)
+        opened.begin(lambda _: False, HERE)
+        ledger.judge(rows_of([Message("k0", START, 0, DAY)]), opened.generation, 0, part=0, parts=1, clock=2**62)
+        opened.commit()
+    before = ledger.newest()
+    message = (
+        r"belongs to query .*query, .* the batch joins beside it: batch\(checkpoint=…\).* batch\(take_over=True\), or"
+    )
+    with pytest.raises(LedgerInUse, match=message), ledger.batch() as plain:
+        plain.begin(lambda _: False, HERE)
+    assert ledger.newest() == before
+    with ledger.batch(take_over=True) as taking:
+        taking.begin(lambda _: False, HERE)
+        rows = rows_of([Message("k0", START, 0, DAY)])
+        ledger.judge(rows, taking.generation, 0, part=0, parts=1, clock=2**62)
+    assert ledger.newest() == taking.generation
+    with ledger.batch() as next_one:
+        next_one.begin(lambda _: False, HERE)
+
+
+def test_a_batch_that_takes_over_is_outside_a_query(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Give take_over alone"):
+        Ledger.open(tmp_path).batch(query="query", batch=0, take_over=True)

@@ -30,6 +30,7 @@ _EXAMPLE = "oncebus dedup orders.jsonl --key id --time at --window '10 minutes' 
 @click.option("--master", metavar="URL", help="Spark master; defaults to local[*].")
 @click.option("--follow", is_flag=True, help="Process new files as they arrive, until Ctrl-C.")
 @click.option("--overwrite", is_flag=True, help="Replace the output of another run.")
+@click.option("--take-over", is_flag=True, help="Take the ledger from a stopped query that will not continue.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def dedup(
     src: tuple[str, ...],
@@ -45,6 +46,7 @@ def dedup(
     master: str | None,
     follow: bool,
     overwrite: bool,
+    take_over: bool,
     as_json: bool,
 ) -> None:
     """Copy the rows of SRC (files or folders of Parquet, JSON lines or CSV) without duplicates.
@@ -65,6 +67,7 @@ def dedup(
         format_name,
         master,
         overwrite,
+        take_over,
     )
     check_places(request, tuple(local_path(text, "Source") for text in request.given))
     interrupt_on_sigterm()

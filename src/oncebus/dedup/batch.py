@@ -53,7 +53,8 @@ def _run(request: Request, files: Sources, places: Outputs, started: float) -> t
     batch: LedgerBatch | None = None
     try:
         with display() as shown, spark_session(request.master) as spark:
-            batch = Ledger.open(request.ledger).batch() if request.ledger is not None else None
+            if request.ledger is not None:
+                batch = Ledger.open(request.ledger).batch(take_over=request.take_over)
             shown.count_from_here()
             counts = _write_both(request, files, places, batch, spark, shown)
             _refuse_changes(files)

@@ -29,6 +29,7 @@ class Request:
     format: str | None
     master: str | None
     overwrite: bool
+    take_over: bool = False
 
     @property
     def folders(self) -> tuple[Path, ...]:

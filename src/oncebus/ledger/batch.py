@@ -21,7 +21,7 @@ from oncebus.ledger.generations import (
 from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import Position
-from oncebus.ledger.writers import Writer, find_predecessor, refuse_unless_next, taken_over
+from oncebus.ledger.writers import Writer, belongs_to_query, find_predecessor, refuse_unless_next, taken_over
 
 if TYPE_CHECKING:
     from oncebus.ledger.ledger import Ledger
@@ -48,8 +48,9 @@ class LedgerBatch:
     number = 0
     """The batch number that appears in the names of its runs."""
 
-    def __init__(self, ledger: Ledger, clock: int) -> None:
+    def __init__(self, ledger: Ledger, clock: int, *, takes_over: bool = False) -> None:
         self.ledger = ledger
+        self._takes_over = takes_over
         self.clock = clock
         self.is_used = False
         self._is_over = False
@@ -72,12 +73,15 @@ class LedgerBatch:
 
         `is_running` returns whether a streaming query of the `owner` is running. `run` is the run id of the query that
         is calling `foreachBatch`, if known. Raises `LedgerInUse` if another writer is alive, and `NotRepeatable` inside
-        `foreachBatch`.
+        `foreachBatch`. Also raises `LedgerInUse` if the ledger belongs to a query, which could not continue, unless the
+        batch is to take it over.
         """
         self._refuse_in_foreach(run)
         self.is_used = True
         listing, location = self.ledger.listing(), self.ledger.location
         follows = find_predecessor(listing, location, is_running, owner)
+        if listing.main is not None and not listing.main.is_batch and not self._takes_over:
+            raise belongs_to_query(location, listing.main)
         refuse_unless_next(listing, location, Writer(self.generation.token, self.generation.query, owner, *follows))
 
     def _refuse_in_foreach(self, run: str | None) -> None:

@@ -115,7 +115,7 @@ class Copies:
                 path.unlink(missing_ok=True)
                 path.with_name(path.name + _MARKER).unlink(missing_ok=True)
                 if self._used.get(name) == path:
-                    del self._used[name]
+                    self._used.pop(name, None)
         if time.monotonic() - self._touched > _TOUCH_SECONDS:
             self._touched = time.monotonic()
             for path in list(self._used.values()):

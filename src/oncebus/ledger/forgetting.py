@@ -9,7 +9,7 @@ import numpy as np
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows
 from oncebus.detection.values import Keys
 from oncebus.ledger.batch import LedgerBatch
-from oncebus.ledger.generations import Generation, LedgerInUse, Owner
+from oncebus.ledger.generations import Owner
 
 if TYPE_CHECKING:
     from oncebus.ledger.ledger import Ledger
@@ -23,12 +23,9 @@ def forget(ledger: Ledger, batch: LedgerBatch, high: Keys, low: Keys) -> int:
 
     The batch is discarded if none was. So a forget without effect leaves no trace.
     """
-    listing = ledger.listing()
-    if not batch.generation.is_aside:
-        _refuse_to_take_over(ledger.location, listing.main)
     batch.begin(lambda _: True, Owner.this_process())
     # The time of a forget must not move the horizon, so that no other key is forgotten.
-    horizon = listing.horizon()
+    horizon = ledger.listing().horizon()
     if len(high) == 0 or horizon == NO_HORIZON:
         batch.discard()
         return 0
@@ -53,12 +50,3 @@ def forget(ledger: Ledger, batch: LedgerBatch, high: Keys, low: Keys) -> int:
     decision.publish()
     batch.commit()
     return len(np.unique(np.stack([tombstones.high, tombstones.low], axis=1), axis=0))
-
-
-def _refuse_to_take_over(location: str, newest: Generation | None) -> None:
-    """Raise `LedgerInUse` if the batch would take the ledger over from a query."""
-    if newest is not None and not newest.is_batch:
-        raise LedgerInUse(
-            f"Ledger '{location}' belongs to query {newest.query}. A forget would take the ledger over, and the query "
-            "could not continue. Give the query's checkpoint, and the forget joins beside it."
-        )

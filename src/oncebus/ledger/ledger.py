@@ -85,15 +85,18 @@ class Ledger(LedgerTidying):
         query: str | None = None,
         batch: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        take_over: bool = False,
     ) -> LedgerBatch:
         """Start a batch. `oncebus.spark.Ledger.batch` describes the arguments."""
         clock = time.time_ns() // 1000
+        if take_over and (checkpoint, query, batch) != (None, None, None):
+            raise ValueError("Give take_over alone: a batch with a checkpoint or a query takes nothing over.")
         if checkpoint is not None:
             if query is not None or batch is not None:
                 raise ValueError("Give either a checkpoint, outside foreachBatch, or a query and a batch, inside it.")
             return AsideBatch(self, clock, checkpoint)
         if query is None and batch is None:
-            return LedgerBatch(self, clock)
+            return LedgerBatch(self, clock, takes_over=take_over)
         if query is None or batch is None or batch < 0:
             raise ValueError(f"Query is {query!r} and batch is {batch!r}: give both, with a batch number of 0 or more.")
         return QueryBatch(self, clock, query, batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from contextlib import suppress
 
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_a_ledger, not_shared
@@ -58,8 +59,10 @@ class LedgerFiles:
         stamps = self._storage.names()
         self._check_identity(stamps.get(FILE_NAME))
         self._stamps = stamps
-        for gone in [name for name in self._open_runs if name not in stamps]:
-            del self._open_runs[gone]
+        # Another thread may open or close runs meanwhile.
+        for name in list(self._open_runs):
+            if name not in stamps:
+                self._open_runs.pop(name, None)
         return Listing.of(
             stamps, [self._generation(name, stamp) for name, stamp in stamps.items() if GENERATION.fullmatch(name)]
         )
@@ -104,15 +107,18 @@ class LedgerFiles:
 
 
 # Opening a run costs more than searching it, and Spark reuses its Python workers. So a process keeps the open runs of
-# the ledgers that it used last.
+# the ledgers that it used last. Its threads share them: every change of such a dictionary is a single operation, and
+# nobody iterates over one.
 _Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]], dict[Stamp, Description]]
 _OPENED: dict[str, _Opened] = {}
 _MOST_OPENED = 16
+_OPENING = threading.Lock()
 
 
 def _opened(location: str) -> _Opened:
-    found = _OPENED.pop(location, None) or ({}, {}, {})
-    _OPENED[location] = found
-    while len(_OPENED) > _MOST_OPENED:
-        del _OPENED[next(iter(_OPENED))]
-    return found
+    with _OPENING:
+        found = _OPENED.pop(location, None) or ({}, {}, {})
+        _OPENED[location] = found
+        while len(_OPENED) > _MOST_OPENED:
+            del _OPENED[next(iter(_OPENED))]
+        return found

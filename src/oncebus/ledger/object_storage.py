@@ -62,9 +62,11 @@ class ObjectStorage:
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
-        self._listed = agreed(self._scan)
-        self._copies.sweep(self._listed)
-        return dict(self._listed)
+        listed = agreed(self._scan)
+        # Other threads list, publish and delete too, so this object changes a copy of its own.
+        self._listed = dict(listed)
+        self._copies.sweep(listed)
+        return listed
 
     def _scan(self) -> dict[str, Stamp]:
         found = self._request(f"Ledger folder '{self.location}' cannot be read", self._list)

@@ -98,7 +98,7 @@ class LedgerTidying(LedgerFiles):
             return 0
         run = self._run(name)
         # A process that looks at all runs must not keep them all mapped.
-        del self._open_runs[str(name)]
+        self._open_runs.pop(str(name), None)
         return sum(
             int(np.count_nonzero(~is_forgotten(some.time, some.keep(), horizon))) for some in run.entries().blocks()
         )

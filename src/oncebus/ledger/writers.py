@@ -155,6 +155,15 @@ def in_use(location: str, newest: Generation, where: str) -> LedgerInUse:
     )
 
 
+def belongs_to_query(location: str, newest: Generation) -> LedgerInUse:
+    """Return the error for a batch that would take the ledger from a query that is not running."""
+    return LedgerInUse(
+        f"Ledger '{location}' belongs to query {newest.query}, which could not continue if this batch took it over. "
+        "Give the query's checkpoint, and the batch joins beside it: batch(checkpoint=…), forget(…, checkpoint=…). "
+        "If the query is given up: batch(take_over=True), or oncebus dedup --take-over."
+    )
+
+
 def started_twice(location: str, first: str, second: str) -> LedgerInUse:
     """Return the error for one result of `detect_duplicates` that is started as two queries."""
     return LedgerInUse(

@@ -42,6 +42,7 @@ class Ledger:
         query: str | None = None,
         batch: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        take_over: bool = False,
     ) -> LedgerBatch:
         """Start a batch that sees the keys the ledger holds now.
 
@@ -63,8 +64,10 @@ class Ledger:
                 query's id does this, and so does any name you choose.
             batch: The number of the batch, as Spark gives it to `foreachBatch`.
             checkpoint: The `checkpointLocation` of the streaming query that uses this ledger and keeps its turn.
+            take_over: Take the ledger from a query that has ended and is given up: it cannot continue from its
+                checkpoint. Without this, such a batch raises `LedgerInUse` when `detect_duplicates` is called.
         """
-        return self._files.batch(query=query, batch=batch, checkpoint=checkpoint)
+        return self._files.batch(query=query, batch=batch, checkpoint=checkpoint, take_over=take_over)
 
     def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
         """Record, according to its checkpoint, which output of the last query is committed.
