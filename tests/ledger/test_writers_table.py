@@ -65,6 +65,14 @@ def after(*, owner: Owner, then: Callable[[Scene], None]) -> Callable[[Scene], N
     return play
 
 
+def after_batch(then: Callable[[Scene], None]) -> Callable[[Scene], None]:
+    def play(scene: Scene) -> None:
+        scene.batch()
+        then(scene)
+
+    return play
+
+
 def be_silent(scene: Scene) -> None:
     for file in Path(scene.ledger.location).iterdir():
         os.utime(file, (1, 1))
@@ -84,6 +92,11 @@ def go_on_too_late(scene: Scene) -> None:
 
 def come_back(scene: Scene) -> None:
     scene.batch(scene.ledger.batch(take_over=True))
+    scene.run("cc", "one", HERE, 1)
+
+
+def come_back_after_query(scene: Scene) -> None:
+    scene.run("bb", "two", HERE)
     scene.run("cc", "one", HERE, 1)
 
 
@@ -119,8 +132,8 @@ QUERY_AGAIN, OTHER_QUERY = "the same query, from its checkpoint", "another query
 SCENES: dict[tuple[str, str], list[Callable[[Scene], None]]] = {
     ("nobody", "a query or a batch"): [lambda scene: scene.run("aa", "one", AWAY), Scene.batch],
     ("a batch that has joined", "a query or a batch"): [
-        lambda scene: [scene.batch(), scene.run("aa", "one", AWAY)][-1],
-        lambda scene: [scene.batch(), scene.batch()][-1],
+        after_batch(lambda scene: scene.run("aa", "one", AWAY)),
+        after_batch(Scene.batch),
     ],
     ("a batch that joined after the driver looked", "a query"): [late_batch],
     ("a query that has ended", QUERY_AGAIN): [
@@ -148,7 +161,7 @@ SCENES: dict[tuple[str, str], list[Callable[[Scene], None]]] = {
     ("a query that took over", "tasks of the writer before"): [after(owner=AWAY, then=go_on_too_late)],
     ("a query or batch that took over", "the query before, from its checkpoint"): [
         after(owner=HERE, then=come_back),
-        after(owner=HERE, then=lambda scene: [scene.run("bb", "two", HERE), scene.run("cc", "one", HERE, 1)][-1]),
+        after(owner=HERE, then=come_back_after_query),
     ],
     ("a batch that joined beside the query", "the query"): [after(owner=AWAY, then=go_on_after_an_aside)],
     ("a query that has ended", "a batch"): [after(owner=HERE, then=Scene.batch)],
