@@ -102,12 +102,12 @@ def test_a_peer_that_the_server_does_not_read_is_not_silent() -> None:
             connected(port) as silent,
         ):
             await client.opened()
-            echo.protocols[0].set_reading(False)
+            echo.protocols[0].hold(True)
             await silent.opened()
             clock.now += LONGEST
             # The other peer's timer is the later one.
             await silent.expect(Close)
-            echo.protocols[0].set_reading(True)
+            echo.protocols[0].hold(False)
             await is_answered(client)
 
     asyncio.run(run())

@@ -28,6 +28,7 @@ from oncebus.amqp.fastread import (
 from oncebus.amqp.frames import AMQP_FRAME, HEAD_SIZE, HEARTBEAT, LEAST_FRAME_SIZE, check_head, frame, unpack_head
 from oncebus.amqp.handshake import Handshake
 from oncebus.amqp.limits import (
+    FRAME_WORK,
     KEPT_CHARACTERS,
     MEGABYTE,
     MOST_FRAME_ELEMENTS,
@@ -41,6 +42,7 @@ from oncebus.amqp.limits import (
     UNTRUSTED_LINKS,
     UNTRUSTED_SESSIONS,
     UNTRUSTED_UNFINISHED_BYTES,
+    UNTRUSTED_WORK,
 )
 from oncebus.amqp.numbers import FreeNumbers
 from oncebus.amqp.output import Output
@@ -112,8 +114,12 @@ class Connection:
         self._handshake = Handshake(sasl_mechanisms, self.out)
         self._sessions: dict[int, Session] = {}
         self._events: list[Event] = []
+        # Bytes of a frame that is not complete, and complete frames that `receive` had to leave for later.
         self._pending = bytearray()
         self._needed = 1
+        self._unread = b""
+        self._unread_at = 0
+        self._untrusted_work = UNTRUSTED_WORK
         self._is_open_sent = False
         self._is_close_sent = False
         self._is_finished = False
@@ -129,6 +135,11 @@ class Connection:
     def has_news(self) -> bool:
         """Whether `receive` would return or read anything without further bytes."""
         return bool(self._events) or len(self._pending) >= self._needed
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether `receive` has left frames unread, because they would have been more than the given work."""
+        return bool(self._unread)
 
     @property
     def is_at_rest(self) -> bool:
@@ -150,14 +161,15 @@ class Connection:
         """Return how many bytes of answers may wait for a peer that does not read them."""
         return 2 * self.most_unfinished_bytes
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes, most_work: int = _NEVER) -> list[Event]:
         """Read bytes and return the events they complete, in order.
 
-        After `answer_sasl`, call it with empty bytes to process the bytes that waited for the answer.
+        After `answer_sasl`, call it with empty bytes to process the bytes that waited for the answer; also while
+        `is_behind`, for the frames beyond `most_work`.
         """
-        if (data or self._pending) and not self.is_closed:
+        if (data or self._pending or self._unread) and not self.is_closed:
             try:
-                self._read(data)
+                self._read(data, most_work)
                 if self._low:
                     for session in self._low:
                         session.reopen_window()
@@ -277,16 +289,21 @@ class Connection:
             body = encode_performative(replace(performative, error=performative.error.shortened()))
         self.out.write(frame(channel, body))
 
-    def _read(self, data: bytes) -> None:
+    def _read(self, data: bytes, most_work: int) -> None:
         """Read whole frames and keep the rest. Each byte is copied only a few times, however small the pieces are."""
-        if self._pending:
+        at = 0
+        if self._unread:
+            if data:
+                self._unread = self._unread[self._unread_at :] + data
+                self._unread_at = 0
+            data, at, self._unread = self._unread, self._unread_at, b""
+        elif self._pending:
             self._pending += data
             if len(self._pending) < self._needed:
                 self._check_held()
                 return
             data = bytes(self._pending)
             self._pending.clear()
-        at = 0
         while not self._handshake.is_done:
             before = at
             if not self._handshake.is_asked:
@@ -297,8 +314,8 @@ class Connection:
                 self._needed = _NEVER if self._handshake.is_asked else self._handshake.needed
                 break
         else:
-            at = self._read_frames(data, at)
-        if at < len(data) and not self.is_closed:
+            at = self._read_frames(data, at, most_work)
+        if at < len(data) and not self.is_closed and not self._unread:
             self._pending += data[at:]
             self._check_held()
 
@@ -306,12 +323,17 @@ class Connection:
         if self._handshake.is_asked and len(self._pending) > MOST_HELD_BYTES:
             raise Violation(RESOURCE_LIMIT_EXCEEDED, f"More than {MOST_HELD_BYTES} bytes arrived before SASL ended.")
 
-    def _read_frames(self, data: bytes, at: int) -> int:
+    def _read_frames(self, data: bytes, at: int, most_work: int) -> int:
         end = len(data)
-        sessions = self._sessions
+        sessions, events = self._sessions, self._events
         body = at
+        left = most_work if self.is_trusted else min(most_work, self._untrusted_work)
+        given = left
         try:
             while end - at >= HEAD_SIZE:
+                if left <= 0:
+                    self._unread, self._unread_at = data, at
+                    break
                 size, offset, kind, channel = unpack_head(data, at)
                 if offset != 2 or kind != AMQP_FRAME or not HEAD_SIZE <= size <= self.largest_frame:
                     problem = check_head(size, offset, kind, AMQP_FRAME, self.largest_frame)
@@ -323,6 +345,7 @@ class Connection:
                     return at
                 body = at + 4 * offset
                 at = stop
+                left -= 1
                 if stop - body > 3 and data[body] == 0 and data[body + 1] == 0x53:
                     code = data[body + 2]
                     session = sessions.get(channel)
@@ -331,15 +354,19 @@ class Connection:
                             fields = read_transfer(data, body, stop)
                             session.on_transfer(fields, data[fields[7] : stop])
                             continue
+                        before = len(events)
                         if code == DISPOSITION:
-                            session.on_disposition(read_disposition(data, body, stop))
+                            left -= session.on_disposition(read_disposition(data, body, stop))
                             continue
                         if code == FLOW:
                             session.on_flow(read_flow(data, body, stop))
+                            left -= len(events) - before
                             continue
                 if body < stop:
+                    before = len(events)
                     performative, payload_at = decode_performative(data, body, stop, self.most_elements)
-                    self._on_performative(channel, performative, data[payload_at:stop])
+                    work = self._on_performative(channel, performative, data[payload_at:stop])
+                    left -= FRAME_WORK + work + len(events) - before
                     if self.is_closed:
                         return end
         except DecodeError as error:
@@ -347,9 +374,14 @@ class Connection:
                 DECODE_ERROR, str(DecodeError(error.name, max(error.offset - body, 0), error.reason))
             ) from None
         self._needed = HEAD_SIZE
+        if not self.is_trusted:
+            self._untrusted_work -= given - left
+            if self._untrusted_work <= 0:
+                raise Violation(RESOURCE_LIMIT_EXCEEDED, "Too many frames came before a token or key.")
         return at
 
-    def _on_performative(self, channel: int, performative: Performative, payload: bytes) -> None:
+    def _on_performative(self, channel: int, performative: Performative, payload: bytes) -> int:
+        """Handle a frame that the general decoder has read. Return the work beyond that of an ordinary frame."""
         name = type(performative).__name__.lower()
         if isinstance(performative, Close):
             self._on_close(performative)
@@ -372,7 +404,8 @@ class Connection:
                 self._channels.free(session.channel)
                 session.on_end(performative)
             elif session.is_open:
-                session.on_performative(performative, payload)
+                return session.on_performative(performative, payload)
+        return 0
 
     def _on_open(self, remote: Open) -> None:
         if self.remote_open is not None:
@@ -421,6 +454,7 @@ class Connection:
         """Mark the connection closed and report the remaining events, once."""
         self.is_closed = True
         self._pending.clear()
+        self._unread = b""
         if not self._is_finished:
             for session in self._sessions.values():
                 session.shut()

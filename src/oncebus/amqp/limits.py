@@ -17,6 +17,12 @@ UNTRUSTED_MESSAGE_BYTES = 64 * 1024
 """Bytes of one WebSocket message."""
 UNTRUSTED_MESSAGES = 200
 """WebSocket frames of any kind. An empty one costs ten times the work of an empty frame of AMQP."""
+UNTRUSTED_WORK = 4096
+"""Work for the frames of a peer that has not authenticated, counted as `STEP_WORK`."""
+UNTRUSTED_TURN_SECONDS = 0.002
+"""Time in one turn of the event loop for the input of all peers that have not authenticated."""
+UNTRUSTED_READ_BYTES = 16 * 1024
+"""Bytes that one turn of the event loop reads from a peer that has not authenticated."""
 UNTRUSTED_SESSIONS = 16
 UNTRUSTED_LINKS = 32
 UNTRUSTED_FRAME_ELEMENTS = 256
@@ -45,8 +51,21 @@ MOST_UNSETTLED = 50_000
 MOST_LAPSED = 10_000
 """Deliveries of a session whose lock expired before they were settled, remembered to answer a late settlement."""
 
+TURN_SECONDS = 0.005
+"""Time in one turn of the event loop for the input of all authenticated peers."""
+STEP_WORK = 256
+"""Work for the frames of one peer before others have their turn. A transfer, flow, disposition or heartbeat is 1."""
+FRAME_WORK = 16
+"""The work of any other frame. Each event that a frame causes is 1 more, unless it is a delivery."""
+DELIVERIES_PER_WORK = 8
+"""So many deliveries in the range of a disposition count as 1."""
+DRAINED_BYTES = 64 * 1024
+"""Bytes read from a peer after its connection was closed, so that it can read the reason."""
+
+WEBSOCKET_STEP_BYTES = 2048
+"""Bytes of a WebSocket that are parsed before others have their turn. They may be hundreds of frames."""
 WEBSOCKET_READ_BYTES = 32 * 1024
-"""Bytes that one turn of the event loop reads from a WebSocket. They may be thousands of frames."""
+"""Bytes that one turn of the event loop reads from a WebSocket, or keeps of an unread connection with TLS."""
 
 MOST_HELD_BYTES = 64 * 1024
 """Bytes that a peer may send before SASL is answered."""

@@ -16,12 +16,17 @@ from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event
 from oncebus.amqp.limits import (
     CLOSE_SECONDS,
+    DRAINED_BYTES,
     ENOUGH,
     HANDSHAKE_SECONDS,
     MOST_WAITING_BYTES,
+    STEP_WORK,
+    UNTRUSTED_READ_BYTES,
     UNTRUSTED_WAITING_BYTES,
+    WEBSOCKET_READ_BYTES,
 )
 from oncebus.amqp.performatives import AmqpError
+from oncebus.amqp.turns import Turns
 from oncebus.listening import limit_unacknowledged
 
 log = logging.getLogger(__name__)
@@ -59,11 +64,11 @@ class Wire:
 
     def pause(self) -> None:
         """Stop reading from the peer until `resume`."""
-        self._protocol.set_reading(False)
+        self._protocol.hold(True)
 
     def resume(self) -> None:
         """Read from the peer again."""
-        self._protocol.set_reading(True)
+        self._protocol.hold(False)
 
     def abort(self) -> None:
         """Drop the connection at once, without a close."""
@@ -99,6 +104,8 @@ class AmqpProtocol(asyncio.Protocol):
     disconnects within `close_seconds`, or that leaves more than `most_waiting_bytes` of output, or too many answers,
     unread. While a peer does not read, deliveries and answers wait; other frames are still written, up to that limit.
     A peer that sends nothing for twice the idle time-out that we announced counts as lost: its network may be gone.
+
+    Input is processed in small steps, in turn with other connections. Meanwhile the peer is not read.
     """
 
     def __init__(
@@ -111,8 +118,9 @@ class AmqpProtocol(asyncio.Protocol):
         close_seconds: float = CLOSE_SECONDS,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
         flushes: Flushes | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """`flushes` may be shared by the connections of one event loop."""
+        """`flushes` and `turns` may be shared by the connections of one event loop."""
         self.connection = connection
         self.is_writable = False
         self._make_peer = make_peer
@@ -121,6 +129,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._close_seconds = close_seconds
         self._most_waiting_bytes = most_waiting_bytes
         self._flushes = flushes or Flushes()
+        self.turns = turns or Turns()
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
         self._remote = "unknown"
@@ -133,6 +142,9 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_flush_due = False
         self._is_awaiting_close = False
         self._is_ending = False
+        self._is_held = False
+        self._unread = b""
+        self._drained = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -140,6 +152,7 @@ class AmqpProtocol(asyncio.Protocol):
         transport = self._transport = cast(asyncio.Transport, transport)
         self._remote = _address(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=ENOUGH)
+        limit_reading(transport, UNTRUSTED_READ_BYTES)
         if self._longest_silence and (own := transport.get_extra_info("socket")) is not None:
             limit_unacknowledged(own, self._longest_silence)
         self.is_writable = True
@@ -153,20 +166,43 @@ class AmqpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         self._heard_at = self._clock()
+        if self._is_ending:
+            self._drain(len(data))
+            return
+        self._unread = self._unread + data if self._unread else data
+        self._run()
+
+    @property
+    def is_known(self) -> bool:
+        """See `Reader`."""
+        return self.connection.is_trusted
+
+    def step(self) -> bool:
+        """See `Reader`."""
+        if self._transport is None or self._is_held or self._is_ending:
+            return False
+        data, self._unread = self._unread, b""
+        was_trusted = self.connection.is_trusted
         try:
-            events = self.connection.receive(data)
+            events = self.connection.receive(data, STEP_WORK)
         except Exception:
             log.exception("Failed to process bytes from a peer", extra={"fields": {"remote": self._remote}})
             self.abort()
-            return
+            return False
         if events:
             self._hand_over(events)
+        if self.connection.is_trusted and not was_trusted:
+            limit_reading(self._transport, None)
         if not self._is_beating and self.connection.remote_open is not None:
             self._is_beating = True
             self._beat()
             self._check_silence()
         if not self.connection.is_at_rest:
             self._write()
+        if self._is_behind:
+            return not self._is_held
+        self._update_reading()
+        return False
 
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -201,16 +237,40 @@ class AmqpProtocol(asyncio.Protocol):
             self._is_flush_due = True
             self._flushes.add(self._flush)
 
-    def set_reading(self, on: bool) -> None:
+    def hold(self, on: bool) -> None:
         """See `Wire.pause` and `Wire.resume`."""
-        transport = self._transport
-        if transport is not None and not transport.is_closing() and transport.is_reading() is not on:
-            if on:
+        self._is_held = on
+        if not on and self._is_behind:
+            self._run()
+        else:
+            self._update_reading()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Return whether input waits to be processed."""
+        return bool(self._unread) or self.connection.is_behind
+
+    def _run(self) -> None:
+        """Process input now, or later when it is this connection's turn."""
+        if self.turns.run(self):
+            self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Read from the peer unless the code that handles its events holds it, or earlier input waits."""
+        transport, wanted = self._transport, not (self._is_held or self._is_behind)
+        if transport is not None and not transport.is_closing() and transport.is_reading() is not wanted:
+            if wanted:
                 # It could not be heard meanwhile.
                 self._heard_at = self._clock()
                 transport.resume_reading()
             else:
                 transport.pause_reading()
+
+    def _drain(self, size: int) -> None:
+        """Discard input after the end. A peer that keeps sending is not read any more, until it is disconnected."""
+        self._drained += size
+        if self._drained > DRAINED_BYTES and self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
 
     def abort(self) -> None:
         """See `Wire.abort`."""
@@ -229,7 +289,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_flush_due = False
         if self.connection.has_news:
             # Bytes that waited for the answer to SASL can be read now.
-            self._hand_over(self.connection.receive(b""))
+            self._run()
         self._write()
 
     def _hand_over(self, events: list[Event]) -> None:
@@ -239,7 +299,7 @@ class AmqpProtocol(asyncio.Protocol):
             except Exception:
                 log.exception("Failed to handle events from a peer", extra={"fields": {"remote": self._remote}})
                 self.connection.close(AmqpError(INTERNAL_ERROR, "The server had an internal error."))
-            events = self.connection.receive(b"") if self.connection.has_news else []
+            events = self.connection.receive(b"", STEP_WORK) if self.connection.has_news else []
 
     def _write(self) -> None:
         transport, connection = self._transport, self.connection
@@ -270,7 +330,7 @@ class AmqpProtocol(asyncio.Protocol):
         if not self._is_awaiting_close:
             self._is_awaiting_close = True
             self._set_deadline(self._close_seconds, self.abort)
-        self.set_reading(True)
+        self.hold(False)
 
     def _end(self) -> None:
         """Disconnect, but let a peer that is still sending read the reason: an immediate close loses unread output."""
@@ -278,7 +338,8 @@ class AmqpProtocol(asyncio.Protocol):
             return
         self._is_ending = True
         self._set_deadline(self._close_seconds, self.abort)
-        self.set_reading(True)
+        self._unread = b""
+        self.hold(False)
         if self._transport.can_write_eof() and not self.connection.is_closed_by_peer:
             self._transport.write_eof()
         else:
@@ -326,6 +387,17 @@ class AmqpProtocol(asyncio.Protocol):
             fields = {"remote": self._remote, "seconds": self._handshake_seconds}
             log.info("Disconnecting a peer that did not authenticate in time", extra={"fields": fields})
             self.abort()
+
+
+def limit_reading(transport: asyncio.Transport, most: int | None) -> None:
+    """Limit the bytes that the transport reads in one turn of the event loop, or None for as many as it likes.
+
+    asyncio would read 256 KB, and keep as much of a connection with TLS that is not read.
+    """
+    if isinstance(getattr(transport, "max_size", None), int):
+        transport.max_size = most or type(transport).max_size  # type: ignore[attr-defined]
+    if hasattr(transport, "set_read_buffer_limits"):
+        transport.set_read_buffer_limits(WEBSOCKET_READ_BYTES)
 
 
 def _address(peername: object) -> str:

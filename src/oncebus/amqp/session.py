@@ -25,7 +25,7 @@ from oncebus.amqp.fastread import (
 )
 from oncebus.amqp.fastwrite import encode_state, flow_frame
 from oncebus.amqp.incoming import IncomingLink
-from oncebus.amqp.limits import LONGEST_NAME, WINDOW
+from oncebus.amqp.limits import DELIVERIES_PER_WORK, LONGEST_NAME, WINDOW
 from oncebus.amqp.link import Link
 from oncebus.amqp.numbers import MASK, FreeNumbers
 from oncebus.amqp.outbound import Outbound
@@ -191,8 +191,8 @@ class Session:
                     link.is_answering = False
                     self.connection.report(CreditChanged(link))
 
-    def on_performative(self, performative: Performative, payload: bytes) -> None:
-        """Dispatch a performative that the general decoder has read."""
+    def on_performative(self, performative: Performative, payload: bytes) -> int:
+        """Dispatch a performative that the general decoder has read. Return the work beyond that of one frame."""
         if isinstance(performative, Attach):
             self.on_attach(performative)
         elif isinstance(performative, Detach):
@@ -200,9 +200,10 @@ class Session:
         elif isinstance(performative, Transfer):
             self.on_transfer(transfer_fields(performative, 0), payload)
         elif isinstance(performative, Disposition):
-            self.on_disposition(disposition_fields(performative))
+            return self.on_disposition(disposition_fields(performative))
         elif isinstance(performative, Flow):
             self.on_flow(flow_fields(performative))
+        return 0
 
     def on_attach(self, attach: Attach) -> None:
         """Handle an attach: create the link and report it.
@@ -283,14 +284,16 @@ class Session:
         else:
             link.on_flow(fields)
 
-    def on_disposition(self, fields: DispositionFields) -> None:
-        """Handle a disposition of deliveries to the peer.
+    def on_disposition(self, fields: DispositionFields) -> int:
+        """Handle a disposition of deliveries to the peer. Return the work beyond that of one frame.
 
         A disposition of deliveries from the peer is ignored, because we settle those in one step.
         """
         role, first, last, settled, state = fields
         if role != RECEIVER or (state is None and not settled):
-            return
+            return 0
+        outbound = self.outbound
+        scanned = 0 if first == last else min((last - first) & MASK, len(outbound.unsettled)) + len(outbound.lapsed)
         for link, deliveries in self.outbound.disposed(first, last).items():
             if settled:
                 link.on_settled(deliveries)
@@ -302,6 +305,7 @@ class Session:
             for delivery_id, answer in self.outbound.late(first, last):
                 if not settled:
                     self.settle(SENDER, [delivery_id], answer)
+        return scanned // DELIVERIES_PER_WORK
 
     def on_end(self, end: End) -> None:
         """Handle an end by the peer, or its answer to ours."""

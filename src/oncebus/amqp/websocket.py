@@ -15,12 +15,14 @@ from websockets.protocol import Protocol, Side, State
 
 from oncebus.amqp.limits import (
     CLOSE_SECONDS,
+    DRAINED_BYTES,
     TRUSTED_MESSAGE_BYTES,
     UNTRUSTED_MESSAGE_BYTES,
     UNTRUSTED_MESSAGES,
     WEBSOCKET_READ_BYTES,
+    WEBSOCKET_STEP_BYTES,
 )
-from oncebus.amqp.protocol import AmqpProtocol
+from oncebus.amqp.protocol import AmqpProtocol, limit_reading
 
 LARGEST_PAYLOAD = 4092
 """Bytes of AMQP in each message that the server sends. With its header, a message then has 4096 bytes.
@@ -28,7 +30,6 @@ LARGEST_PAYLOAD = 4092
 Java's client has no room for larger ones, and four of them fill a TLS record.
 """
 
-_PIECE = 1024
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +50,10 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
         self._transport: asyncio.Transport
         self._deadline: asyncio.TimerHandle | None = None
         self._is_closing = False
+        self._has_ended = False
+        self._is_paused = False
+        self._unread = b""
+        self._drained = 0
         self._untrusted_frames = 0
 
     # From the socket
@@ -56,20 +61,40 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.Transport, transport)
-        # asyncio would read up to 256 KB in one turn, and other connections would wait meanwhile.
-        transport.max_size = WEBSOCKET_READ_BYTES  # type: ignore[attr-defined]
+        limit_reading(self._transport, WEBSOCKET_READ_BYTES)
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        frames = self._frames
-        if self._protocol.connection.is_trusted:
+        if self._has_ended:
+            self._drained += len(data)
+            if self._drained > DRAINED_BYTES and self._transport.is_reading():
+                self._transport.pause_reading()
+            return
+        self._unread += data
+        self._run()
+
+    @property
+    def is_known(self) -> bool:
+        """See `Reader`."""
+        return self._protocol.is_known
+
+    def step(self) -> bool:
+        """See `Reader`. Parse some bytes, and pass on the AMQP in them."""
+        if self._has_ended or self._is_paused or self._transport.is_closing():
+            return False
+        piece, self._unread = self._unread[:WEBSOCKET_STEP_BYTES], self._unread[WEBSOCKET_STEP_BYTES:]
+        frames, is_known = self._frames, self.is_known
+        if is_known:
             frames.max_message_size = TRUSTED_MESSAGE_BYTES
-            frames.receive_data(data)
-        else:
-            self._receive_untrusted(data)
+        frames.receive_data(piece)
+        found = cast(list[Frame], frames.events_received())
+        if not is_known:
+            self._untrusted_frames += len(found)
+            if self._untrusted_frames > UNTRUSTED_MESSAGES:
+                frames.fail(CloseCode.POLICY_VIOLATION, "Too many frames before a token or key.")
         pieces = []
-        for frame in cast(list[Frame], frames.events_received()):
+        for frame in found:
             if frame.opcode is Opcode.TEXT:
                 frames.fail(CloseCode.UNSUPPORTED_DATA, "AMQP needs binary messages.")
                 break
@@ -78,17 +103,22 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
         if pieces and not self._is_closing:
             self._protocol.data_received(b"".join(pieces))
         self._write_control_frames()
+        self._update_reading()
+        return bool(self._unread)
 
-    def _receive_untrusted(self, data: bytes) -> None:
-        """Parse bytes piece by piece, and stop soon after the limit of frames."""
-        frames = self._frames
-        for at in range(0, len(data), _PIECE):
-            before = len(frames.events)
-            frames.receive_data(data[at : at + _PIECE])
-            self._untrusted_frames += len(frames.events) - before
-            if self._untrusted_frames > UNTRUSTED_MESSAGES:
-                frames.fail(CloseCode.POLICY_VIOLATION, "Too many frames before a token or key.")
-                return
+    def _run(self) -> None:
+        """Parse input now, or later when it is this connection's turn."""
+        if self._protocol.turns.run(self):
+            self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Read from the socket unless the AMQP protocol has paused it, or earlier input waits."""
+        transport, wanted = self._transport, not (self._is_paused or self._unread)
+        if not transport.is_closing() and transport.is_reading() is not wanted:
+            if wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
 
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -129,15 +159,19 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
 
     def is_reading(self) -> bool:
         """See `asyncio.ReadTransport`."""
-        return self._transport.is_reading()
+        return not self._is_paused
 
     def pause_reading(self) -> None:
         """See `asyncio.ReadTransport`."""
-        self._transport.pause_reading()
+        self._is_paused = True
+        self._update_reading()
 
     def resume_reading(self) -> None:
         """See `asyncio.ReadTransport`."""
-        self._transport.resume_reading()
+        self._is_paused = False
+        if self._unread:
+            self._run()
+        self._update_reading()
 
     def is_closing(self) -> bool:
         """See `asyncio.BaseTransport`."""
@@ -172,7 +206,8 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
 
     def _end(self) -> None:
         """Disconnect, but let a peer that is still sending read the reason: an immediate close loses unread output."""
-        self._is_closing = True
+        self._is_closing = self._has_ended = True
+        self._unread = b""
         self._deadline = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._transport.abort)
         if self._transport.can_write_eof():
             self._transport.write_eof()

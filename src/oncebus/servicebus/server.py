@@ -16,6 +16,7 @@ from oncebus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
 from oncebus.amqp.protocol import AmqpProtocol, Flushes, Wire
+from oncebus.amqp.turns import Turns
 from oncebus.broker.broker import Broker
 from oncebus.errors import OncebusError
 from oncebus.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
@@ -63,6 +64,7 @@ class ServiceBusServer:
         self._warned = -SECONDS_BETWEEN_WARNINGS
         self._total = 0
         self._flushes = Flushes()
+        self._turns = Turns()
         self._watching: asyncio.Task[None] | None = None
         self._is_empty = asyncio.Event()
 
@@ -148,7 +150,7 @@ class ServiceBusServer:
             most_links=limits.links,
             most_unsettled=limits.unsettled,
         )
-        return AmqpProtocol(connection, self._client, flushes=self._flushes)
+        return AmqpProtocol(connection, self._client, flushes=self._flushes, turns=self._turns)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
         client = ClientConnection(self.front, connection, wire, self._gone, self._trusted, self._distrusted)

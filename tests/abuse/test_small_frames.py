@@ -1,0 +1,45 @@
+"""Small legal frames without a pause, from strangers and from one client that may only send.
+
+A bound on bytes does not bound these: a few bytes of them are as much work as a message.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncebus.access import Right
+
+from .flood import FRAMES
+from .floods import flooded, probing
+from .gateways import Gateway, running_gateway
+from .victims import victim
+
+ROUNDS = 10
+
+
+def attack(gateway: Gateway, kind: str, count: int, is_known: bool) -> None:
+    rule = gateway.rule("only-sends", Right.SEND) if is_known else None
+    with victim(gateway) as somebody, flooded(gateway, kind, count, rule), probing(gateway) as probe:
+        before = len(somebody.rounds)
+        somebody.goes_on(ROUNDS)
+        slowest = max(somebody.rounds[before:])
+    who = "clients that may only send" if is_known else "strangers"
+    print(f"{kind} of {count} {who}: the slowest round {slowest:.2f} s, health {probe.slowest:.2f} s")
+    assert probe.seconds
+
+
+@pytest.mark.parametrize(("kind", "count", "is_known"), [("begin-end", 10, False), ("refused-attach", 1, True)])
+def test_others_go_on(tmp_path: Path, kind: str, count: int, is_known: bool) -> None:
+    with running_gateway(tmp_path) as gateway:
+        attack(gateway, kind, count, is_known)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_others_go_on_during_each_attack(tmp_path: Path, tls: bool) -> None:
+    with running_gateway(tmp_path, tls=tls) as gateway:
+        for kind in FRAMES:
+            for count, is_known in ((10, False), (40, False), (1, True), (10, True)):
+                attack(gateway, kind, count, is_known)
