@@ -20,7 +20,7 @@ from oncebus.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serv
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, connection_limits
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Guest:

@@ -13,7 +13,7 @@ from amqp.transports import is_websocket
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Begin, Open
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Socket:
@@ -69,6 +69,13 @@ async def connected(port: int, limit: int = 2**16) -> AsyncIterator[Socket]:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+
+
+def pass_time(seconds: float) -> None:
+    """Advance the clock of the running loop, so that the timers of this time fire, however slow the machine is."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    loop.time = lambda: before() + seconds  # type: ignore[method-assign]
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -13,12 +13,13 @@ import pytest
 from amqp.client import BEGIN, OPEN, credit, kinds, receiver, sender, transfer, written
 from amqp.conversations import SASL
 from amqp.echo import Echo, serving
-from amqp.sockets import PATIENCE, connected, until
+from amqp.sockets import PATIENCE, connected, pass_time, until
 from amqp.transports import on_transport, websockets
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event, LinkAttached, SaslInit
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER
 from oncebus.amqp.incoming import IncomingLink
+from oncebus.amqp.limits import HANDSHAKE_SECONDS
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import AmqpError, Attach, Begin, Close, Disposition, End, Flow, Open, Transfer
 from oncebus.amqp.protocol import AmqpProtocol, Wire
@@ -72,18 +73,19 @@ def test_a_peer_that_does_not_authenticate_in_time_is_disconnected(caplog: pytes
     async def run() -> None:
         trusting, doubting = Echo(), Echo(trusts=False)
         async with (
-            serving(trusting, handshake_seconds=0.05) as port,
-            serving(doubting, handshake_seconds=0.1) as other,
+            serving(trusting) as port,
+            serving(doubting) as other,
             connected(port) as trusted,
             connected(other) as untrusted,
             connected(other) as silent,
         ):
             await trusted.opened()
             await untrusted.opened()
+            pass_time(HANDSHAKE_SECONDS)
             assert await untrusted.end_of_stream() == b""
             assert await silent.end_of_stream() == b""
             await until(lambda: doubting.lost == 2)
-            # Its own deadline passed before theirs.
+            # Its own deadline has passed too.
             await trusted.say(written(credit(0, None, echo=True)))
             await trusted.expect(Flow)
 

@@ -16,7 +16,7 @@ from oncebus.broker.latencies import Latency
 from oncebus.inbox import InboxWriter, Row
 
 HOUR = 3600.0
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 Send = Callable[[], Awaitable[int]]
 

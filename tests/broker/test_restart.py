@@ -338,7 +338,7 @@ def test_messages_left_in_the_pipeline_are_counted_by_entity_until_they_come_out
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(planning, "MOST_ROWS", 10)
                 second.pipeline.step()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while second.core.progress.position < 10:
                     await asyncio.sleep(0.001)
             assert [second.core.in_pipeline(queue.id) * 2 for queue in queues] == before

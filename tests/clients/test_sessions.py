@@ -101,8 +101,8 @@ def test_a_session_that_is_renewed_outlives_its_first_lock(served: Served) -> No
             before = holder.session.locked_until_utc
             assert before is not None
             (message,) = received(holder, 1)
-            for _ in range(3):
-                time.sleep(LOCK * 0.4)
+            for _ in range(6):
+                time.sleep(LOCK * 0.2)
                 assert holder.session.renew_lock() > before
             assert datetime.now(UTC) > before
             holder.complete_message(message)
@@ -155,8 +155,8 @@ async def test_the_asyncio_client_holds_a_session_by_its_name_for_as_long_as_it_
             assert before is not None
             first, second = await async_received(holder, 2)
             assert [body(message) for message in (first, second)] == [b"1", b"2"]
-            for _ in range(3):
-                await asyncio.sleep(LOCK * 0.4)
+            for _ in range(6):
+                await asyncio.sleep(LOCK * 0.2)
                 assert await holder.session.renew_lock() > before
             assert datetime.now(UTC) > before
             for message in (first, second):

@@ -147,7 +147,7 @@ class Scene:
     def left(self) -> int:
         """Count and delete the messages of the queue that are not completed."""
         self.bus.advance(LOCK)
-        receive = self.bus.broker.receive(parse_address(self.queue), 1000, mode=Mode.RECEIVE_AND_DELETE, wait=0.1)
+        receive = self.bus.broker.receive(parse_address(self.queue), 1000, mode=Mode.RECEIVE_AND_DELETE)
         return len(self.bus.run(receive))
 
     def left_in(self, session: str | None) -> int:

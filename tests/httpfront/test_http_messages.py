@@ -309,7 +309,7 @@ def test_a_disabled_entity_rejects_requests(tmp_path: Path, status: EntityStatus
 def test_a_queue_deleted_under_a_waiting_receiver_is_not_found(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        waiting = asyncio.create_task(front.take("orders", wait=5.0))
+        waiting = asyncio.create_task(front.take("orders", wait=50.0))
         while not front.core.arrivals._waiting:
             await asyncio.sleep(0.005)
         await front.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name="orders")))

@@ -127,7 +127,7 @@ def test_a_receiver_that_disconnects_loses_no_message(tmp_path: Path) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         await front.queue()
         request = (
-            f"DELETE /orders/messages/head?timeout=5 HTTP/1.1\r\nHost: x\r\nAuthorization: {token(front.time)}\r\n\r\n"
+            f"DELETE /orders/messages/head?timeout=50 HTTP/1.1\r\nHost: x\r\nAuthorization: {token(front.time)}\r\n\r\n"
         )
         _, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(request.encode())

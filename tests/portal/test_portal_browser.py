@@ -23,7 +23,7 @@ from .chromium import running_chromium, sign_in
 from .readable import hard_to_use
 from .served import Served, served
 
-PATIENCE = 20_000
+PATIENCE = 60_000
 PAGES = (
     "",
     "create?kind=queue",

@@ -205,7 +205,7 @@ def test_messages_that_could_not_be_forwarded_are_shown(tmp_path: Path) -> None:
         await front.queue("target", requires_session=True)
         await front.queue("q", forward_to="target")
         await front.broker.send("q", [message("astray")])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (await front.broker.counts("q")).transfer_dead_letter:
                 await asyncio.sleep(0.01)
         page = words(await visitor.get("entity/messages", path="q", of="transfer-dead-letters"))

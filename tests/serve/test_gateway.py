@@ -40,7 +40,7 @@ from .programs import is_alive, until
 from .wrong_clock import WrongClock
 
 ENTITIES = [{"type": "queue", "name": "orders", "requiresDuplicateDetection": True}]
-PATIENCE = 30.0
+PATIENCE = 60.0
 """How long receiving a message may take on a busy machine."""
 
 

@@ -156,7 +156,7 @@ def test_a_stop_leaves_no_process_behind_and_all_messages_in_order(history: Hist
     below = everything_below(running.process.pid)
     assert len(below) > 3
     assert running.stop() == 0
-    until(lambda: not any(map(is_alive, below)), "nothing runs", limit=15)
+    until(lambda: not any(map(is_alive, below)), "nothing runs")
     # Copied, because SQLite cannot open the database through the path into the mount namespace.
     shutil.copytree(history.second.data, tmp_path / "data")
 

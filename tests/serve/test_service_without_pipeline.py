@@ -72,7 +72,7 @@ def test_it_restarts_the_pipeline_again_and_again_and_accepts_messages_meanwhile
 
         below = everything_below(running.process.pid)
         assert running.stop(signal.SIGINT) == 0
-        until(lambda: not any(map(is_alive, below)), "nothing runs", limit=15)
+        until(lambda: not any(map(is_alive, below)), "nothing runs")
     finally:
         running.clean_up()
 

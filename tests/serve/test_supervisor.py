@@ -188,7 +188,7 @@ def test_the_children_of_a_killed_program_are_killed_too(tmp_path: Path, started
     assert is_alive(child)
     os.kill(pids(tmp_path, "careless")[0], signal.SIGKILL)
     until(lambda: len(pids(tmp_path, "careless", "child")) == 2, "second start")
-    until(lambda: not is_alive(child), "gone", limit=15)
+    until(lambda: not is_alive(child), "gone")
 
 
 def test_when_the_supervisor_is_killed_programs_that_watch_it_end(tmp_path: Path, started: Starter) -> None:

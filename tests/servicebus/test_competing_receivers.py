@@ -96,9 +96,7 @@ def test_no_message_is_lost_and_none_is_delivered_again_after_its_completion_was
         left: list[bytes] = []
         for place in ("orders", "orders/$DeadLetterQueue"):
             await stage.broker.counts("orders")
-            while received := await stage.broker.receive(
-                parse_address(place), 500, mode=Mode.RECEIVE_AND_DELETE, wait=0.1
-            ):
+            while received := await stage.broker.receive(parse_address(place), 500, mode=Mode.RECEIVE_AND_DELETE):
                 left += [body for each in received if isinstance(body := amqp.decode_body(each.body), bytes)]
         assert len(left) == len(set(left))
         assert not set(left) & set(completed)

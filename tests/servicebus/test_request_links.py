@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from amqp.client import credit
+from amqp.sockets import until
 from oncebus import amqp
 from oncebus.access import make_token
 from oncebus.amqp import ULong
@@ -19,7 +20,7 @@ from oncebus.servicebus import Limits
 from oncebus.servicebus.management import ManagementRequests
 from oncebus.servicebus.requests import Replies
 
-from .bus import LISTENER, PATIENCE, ROOT
+from .bus import LISTENER, ROOT
 from .raw import RawClient, Stage, message, of, play, request, to
 
 PEEK = "com.microsoft:peek-message"
@@ -99,9 +100,7 @@ async def waiting(client: RawClient, count: int) -> list[int]:
         running = [each._running for each in client.peer.links if isinstance(each, ManagementRequests)]
         return unwritten >= count and not any(running)
 
-    async with asyncio.timeout(PATIENCE):
-        while not is_over():
-            await asyncio.sleep(0.001)
+    await until(is_over)
     return [each.link.credit for each in client.peer.links if not isinstance(each, Replies)]
 
 
@@ -133,10 +132,9 @@ def test_requests_that_end_together_leave_credit_for_more(tmp_path: Path) -> Non
         (link,) = (each for each in client.peer.links if isinstance(each, ManagementRequests))
         for _ in range(5):
             all_at_once = link.link.credit
-            assert all_at_once >= 2
             client.transfer(*[request(PEEK, FIRST, message_id="m")] * all_at_once)
             await client.received(all_at_once)
-            await asyncio.sleep(0.01)
+            await until(lambda: link.link.credit >= 2)
 
     play(tmp_path, scenario, Limits(requests=4))
 
@@ -175,18 +173,14 @@ def test_the_number_of_concurrent_requests_is_limited_and_their_bytes_count(tmp_
         assert is_read == [True, False]
         stage.pipeline.is_paused = False
         await client.received(6)
-        await asyncio.sleep(0)
-        assert not client.wire.is_paused
-        assert client.peer._held == 0
+        await until(lambda: not client.wire.is_paused and client.peer._held == 0)
         # Requests that are cancelled when the link ends no longer count either.
         stage.pipeline.is_paused = True
         client.transfer(message(), handle=2)
         await client.next(Disposition)
         client.transfer(*[asking] * 5)
         client.do(Detach(handle=0, closed=True))
-        async with asyncio.timeout(PATIENCE):
-            while client.peer._held:
-                await asyncio.sleep(0.001)
+        await until(lambda: client.peer._held == 0)
         stage.pipeline.is_paused = False
 
     size = len(request(PEEK, FIRST, message_id="m"))

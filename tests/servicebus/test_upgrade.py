@@ -14,7 +14,7 @@ import pytest
 
 from amqp.client import OPEN, written
 from amqp.framed import framed
-from amqp.sockets import PATIENCE, Socket, until
+from amqp.sockets import PATIENCE, Socket, pass_time, until
 from broker.in_process import running_broker
 from oncebus import amqp
 from oncebus.amqp import Described, Symbol, ULong
@@ -279,15 +279,16 @@ def test_a_handshake_behind_a_request_without_a_response_is_an_ordinary_request(
     play(tmp_path, scenario)
 
 
-def test_half_a_handshake_has_the_time_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.05)
-
+def test_half_a_handshake_has_the_time_of_any_request(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
-        assert await place.answer(request()[:-2]) == ""
-        # After the handshake that time is over.
-        async with place.websocket() as client:
-            await asyncio.sleep(0.1)
-            await signed_in(client)
+        # After a whole handshake, that time no longer counts.
+        async with place.connected() as half, place.websocket() as whole:
+            await half.say(request()[:-2])
+            await signed_in(whole)
+            pass_time(http_protocol.HEAD_SECONDS)
+            assert await half.end_of_stream() == b""
+            await whole.say(written(Close()))
+            await whole.expect(Close)
 
     play(tmp_path, scenario)
 
