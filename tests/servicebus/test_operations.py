@@ -19,7 +19,7 @@ from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.errors import Refused, refusal_of
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.operations import OPERATIONS, Invocation
-from oncebus.store import Action, Settlement
+from oncebus.store import Action, SessionLockLost, Settlement
 
 from .bus import PATIENCE, Bus
 
@@ -106,8 +106,8 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
         (
             "receive-by-sequence-number",
             {"sequence-numbers": [9], "session-id": "s"},
-            "com.microsoft:session-lock-lost",
-            "session lock has expired",
+            "com.microsoft:message-not-found",
+            "not be found",
         ),
         (
             "update-disposition",
@@ -252,6 +252,45 @@ def test_no_more_is_peeked_at_once_than_fits_into_an_answer(bus: Bus) -> None:
     assert len(bare) == 25
     assert sum(len(each["message"]) for each in bare) < 25 * 500
     assert ask(bus, "peek-message", {**asked, "from-sequence-number": 26}, queue) is None
+
+
+@pytest.mark.parametrize("kind", ["queue", "subscription", "dead letters"])
+def test_without_sessions_a_session_id_does_not_matter(bus: Bus, kind: str) -> None:
+    """Java sends the session id of a message with its lock token, whatever the entity."""
+    if kind == "subscription":
+        sent = bus.topic("s")
+        path = f"{sent}/Subscriptions/s"
+    else:
+        sent = bus.queue(requires_session=kind == "dead letters")
+        path = sent if kind == "queue" else f"{sent}/$DeadLetterQueue"
+    bus.put(sent, ServiceBusMessage(b"x", session_id="s"))
+    address = parse_address(path)
+    if kind == "dead letters":
+        lock = bus.run(bus.broker.accept_session(Address(sent), "s", wait=PATIENCE))
+        (found,) = bus.run(bus.broker.receive(Address(sent), 1, session=lock, wait=PATIENCE))
+        dead = Settlement(Action.DEAD_LETTER, found.message.token or b"")
+        bus.run(bus.broker.settle(Address(sent), [dead], lock))
+    (held,) = bus.run(bus.broker.receive(address, 1, wait=PATIENCE))
+    assert held.message.token is not None
+    named = {"session-id": "s", "lock-tokens": [uuid.UUID(bytes=held.message.token)]}
+    assert ask(bus, "update-disposition", {**named, "disposition-status": "defered"}, path) == {}
+    asked = {"session-id": "s", "sequence-numbers": [held.message.sequence]}
+    (again,) = ask(bus, "receive-by-sequence-number", asked, path)["messages"]
+    named["lock-tokens"] = [again["lock-token"]]
+    assert ask(bus, "update-disposition", {**named, "disposition-status": "abandoned"}, path) == {}
+    with pytest.raises(SessionLockLost):
+        # It must not delete from the whole entity.
+        ask(bus, "batch-delete-messages", {**named, "message-count": 5, "enqueued-time-utc": ALWAYS}, path)
+    with pytest.raises(SessionLockLost):
+        ask(bus, "get-session-state", named, path)
+    assert len(bus.run(bus.broker.peek(address, 0, 5))) == 1
+
+
+def test_with_sessions_the_session_must_be_held(bus: Bus) -> None:
+    queue = bus.queue(requires_session=True)
+    body = {"session-id": "s", "lock-tokens": [uuid.UUID(int=1)], "disposition-status": "completed"}
+    with pytest.raises(SessionLockLost):
+        ask(bus, "update-disposition", body, queue)
 
 
 def test_a_deferred_message_is_not_locked_if_another_one_is_missing(bus: Bus) -> None:

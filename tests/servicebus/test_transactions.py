@@ -219,6 +219,90 @@ def test_a_rollback_undoes_everything_and_the_lock_still_holds(tmp_path: Path) -
     play(tmp_path, scenario)
 
 
+LATER = [Released(), Modified(), Rejected(), Accepted()]
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("later", LATER, ids=lambda each: type(each).__name__)
+def test_a_later_outcome_outside_of_the_transaction_does_not_touch_the_lock(
+    tmp_path: Path, later: Any, is_settled: bool
+) -> None:
+    """Java releases what it has settled in a transaction, before the discharge."""
+
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"1", b"2")
+        client = await Client.of(stage, receives=2)
+        one, two = await client.received(), await client.received()
+        await client.dispose(one, Accepted())
+        client.raw.do(Disposition(role=True, first=one.delivery_id or 0, settled=is_settled, state=later))
+        # The link still handles other decisions.
+        assert (await client.dispose(two, Accepted())).state == TransactionalState(client.txn_id, Accepted())
+        await client.send(b"a")
+        await client.commit()
+        counts = await stage.broker.counts("orders")
+        assert (counts.completed, counts.abandoned, counts.dead_letter) == (2, 0, 0)
+        assert await taken(stage) == [b"a"]
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("how", ["rollback", "failed commit", "lost client"])
+def test_a_later_outcome_counts_once_the_transaction_is_rolled_back(
+    tmp_path: Path, how: str, is_settled: bool
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"1")
+        await stage.queue("other")
+        client = await Client.of(stage, first=True, receives=1)
+        await client.raw.attached(to("other", "o", OTHER))
+        delivery = await client.received()
+        await client.dispose(delivery, Accepted())
+        client.raw.do(Disposition(role=True, first=delivery.delivery_id or 0, settled=is_settled, state=Released()))
+        match how:
+            case "rollback":
+                assert await client.discharge(fail=True) == Accepted()
+            case "failed commit":
+                await client.send(b"a", handle=OTHER)
+                await stage.broker.change(lambda catalogue, _: catalogue.deleted(catalogue.queue("other")))
+                await client.rolled_back()
+            case "lost client":
+                client.raw.lose()
+        (again,) = await stage.broker.receive(Address("orders"), 1, wait=PATIENCE)
+        assert again.message.deliveries == 1, "released, so the first delivery does not count"
+
+    play(tmp_path, scenario)
+
+
+def test_requests_outside_of_the_transaction_are_refused_for_its_messages(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"1")
+        client = await Client.of(stage, receives=1)
+        await client.attach_management()
+        delivery = await client.received()
+        token = tag_of(delivery.delivery_tag or b"")
+        body = {"disposition-status": "completed", "lock-tokens": amqp.Array(uuid.UUID, [uuid.UUID(bytes=token)])}
+        await client.dispose(delivery, Accepted())
+        own, client.txn_id = client.txn_id, b""
+        client.raw.transfer(
+            request("com.microsoft:update-disposition", body, message_id="1"), handle=REQUESTS, settled=True
+        )
+        _, payload = await client.raw.next(Transfer)
+        properties: Any = amqp.application_properties(amqp.split(payload).head)
+        assert (properties["statusCode"], properties["errorCondition"]) == (400, "amqp:not-allowed")
+        # Nor can another transaction have it.
+        await client.declare()
+        refused = await client.dispose(delivery, Accepted())
+        assert isinstance(refused.state, TransactionalState)
+        assert isinstance(refused.state.outcome, Rejected)
+        assert "transaction" in ((await client.rolled_back()).description or "")
+        client.txn_id = own
+        await client.commit()
+        assert await taken(stage) == []
+
+    play(tmp_path, scenario)
+
+
 def test_a_failed_send_fails_the_discharge(tmp_path: Path) -> None:
     """Java takes any outcome of a transactional send for success."""
 

@@ -77,6 +77,8 @@ class Committer:
         # The transactions that have begun to work, in that order, and the bytes that they hold.
         self.working: dict[Transaction, None] = {}
         self.held = 0
+        # The transaction that settles a message, by lock token. Until it ends, nobody else can.
+        self.enlisted: dict[bytes, Transaction] = {}
         self._left = left
         self._resumed = 0
         # Committed messages that could not be appended yet, by transaction, and (messages, commit) that are in the

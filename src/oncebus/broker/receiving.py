@@ -101,18 +101,36 @@ class Receiving(BrokerBase):
     async def settle(
         self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
     ) -> list[Outcome]:
-        """Settle locked messages. Return an outcome for each."""
+        """Settle locked messages. Return an outcome for each.
+
+        The lock of a message that a transaction settles is not touched until that has ended.
+        """
         entity = addresses.holding(self.catalogue, address)
         policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
         self._core.note_access(entity)
-        outcomes = await self._core.run(
-            lambda store: store.settle(entity.id, settlements, policy, now, session=session)
-        )
+        enlisted = self._core.committer.enlisted
+        taken = {each.token for each in settlements if each.token in enlisted} if enlisted else set()
+        free = [each for each in settlements if each.token not in taken] if taken else settlements
+        outcomes = await self._core.run(lambda store: store.settle(entity.id, free, policy, now, session=session))
+        if taken:
+            done = iter(outcomes)
+            outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
         if self._core.tracer is not None:
             self._core.tracer.settled(self.catalogue, settlements, outcomes, began)
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
             self._core.note_settled(entity.id)
         return outcomes
+
+    def when_rolled_back(self, token: bytes, then: Callable[[], object]) -> None:
+        """Call `then` if the transaction that settles the message with a lock token is rolled back; now if none does.
+
+        Of several calls for a token, the last one counts.
+        """
+        transaction = self._core.committer.enlisted.get(token)
+        if transaction is None:
+            then()
+        else:
+            transaction.when_rolled_back(then, token)
 
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed."""

@@ -106,6 +106,7 @@ class Transaction:
         "_is_over",
         "_since",
         "_size",
+        "_tokens",
         "_undo",
         "_working",
         "id",
@@ -123,7 +124,8 @@ class Transaction:
         self._is_over = False
         self._since = 0
         self._size = 0
-        self._undo: list[Callable[[], object]] = []
+        self._tokens: list[bytes] = []
+        self._undo: dict[object, Callable[[], object]] = {}
         self._working = 0
 
     # For `Work`
@@ -152,12 +154,27 @@ class Transaction:
             self._release()
             self._call_undo()
 
-    def when_rolled_back(self, then: Callable[[], object]) -> None:
-        """Call `then` right after a rollback or a failure, or now if the transaction has ended or failed already."""
-        if self._is_over or self._failure is not None:
+    def when_rolled_back(self, then: Callable[[], object], key: object) -> None:
+        """Call `then` right after a rollback or a failure, or now if the transaction has ended or failed already.
+
+        It replaces what was to be called for the same key.
+        """
+        if self._collected is None:
             then()
         else:
-            self._undo.append(then)
+            self._undo[key] = then
+
+    def enlist(self, tokens: Sequence[bytes]) -> dict[bytes, Transaction]:
+        """Keep the locks with these tokens for this transaction until it ends.
+
+        Return those that a transaction has already, with that transaction.
+        """
+        enlisted = self._committer.enlisted
+        taken = {token: enlisted[token] for token in tokens if token in enlisted}
+        free = [token for token in tokens if token not in taken]
+        enlisted.update(dict.fromkeys(free, self))
+        self._tokens += free
+        return taken
 
     def collected(self) -> Collected:
         """Return the operations that the transaction has collected so far. Raises if it has ended or failed."""
@@ -215,6 +232,7 @@ class Transaction:
         try:
             await self._committer.commit(collected)
         except Exception as error:
+            self._release()
             self._call_undo()
             raise RolledBack(error) from error
         else:
@@ -231,14 +249,17 @@ class Transaction:
             self._call_undo()
 
     def _call_undo(self) -> None:
-        undo, self._undo = self._undo, []
-        for then in undo:
+        undo, self._undo = self._undo, {}
+        for then in undo.values():
             then()
 
     def _release(self) -> None:
         self._committer.working.pop(self, None)
         self._committer.held -= self._size
         self._size, self._collected = 0, None
+        for token in self._tokens:
+            self._committer.enlisted.pop(token, None)
+        self._tokens = []
 
 
 class Work:
@@ -327,14 +348,14 @@ class Work:
         self.transaction.hold(sum(_size_of(each) for each in settlements))
         now = self._core.clock.steady()
         self._core.note_access(entity)
+        taken = self.transaction.enlist([each.token for each in settlements])
         outcomes = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
         changes = self.transaction.collected().changes
-        known = {settlement.token for _, settlement, _ in changes.settlements}
-        # A token can be used once only.
-        outcomes = [
-            Outcome.MESSAGE_LOCK_LOST if settlement.token in known else outcome
-            for settlement, outcome in zip(settlements, outcomes, strict=True)
-        ]
+        for at, settlement in enumerate(settlements):
+            if settlement.token in taken:
+                # A token can be used once only.
+                is_own = taken[settlement.token] is self.transaction
+                outcomes[at] = Outcome.MESSAGE_LOCK_LOST if is_own else Outcome.IN_TRANSACTION
         self._check_outcomes(outcomes)
         changes.settlements += [(entity.id, settlement, session) for settlement in settlements]
         return outcomes

@@ -126,6 +126,9 @@ _OUTCOMES = {
         "queue, or was received by a different receiver instance.",
     ),
     Outcome.SESSION_LOCK_LOST: Refusal(SESSION_LOCK_LOST, 410, _SESSION_LOST),
+    Outcome.IN_TRANSACTION: Refusal(
+        NOT_ALLOWED, 400, "The message is settled in a transaction that has not been discharged yet."
+    ),
     Outcome.ALREADY_DEAD_LETTERED: Refusal(
         NOT_ALLOWED, 400, "A message of a dead-letter queue cannot be dead-lettered again."
     ),

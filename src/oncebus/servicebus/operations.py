@@ -17,7 +17,7 @@ from oncebus.amqp import Array, Int, Long, Timestamp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
 from oncebus.broker.transactions import Work
-from oncebus.entities import BadRequest, OutOfRange, Subscription
+from oncebus.entities import BadRequest, OutOfRange, Queue, Subscription
 from oncebus.entities.descriptions import rules_by_name
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.dispositions import own_properties
@@ -27,7 +27,7 @@ from oncebus.servicebus.messages import incoming_message, outgoing, wants_origin
 from oncebus.servicebus.rules import described, rule_of
 from oncebus.servicebus.session_receiver import SessionReceiver
 from oncebus.servicebus.times import timestamp
-from oncebus.store import Action, Mode, Outcome, SessionLock, SessionLockLost, Settlement
+from oncebus.store import Action, Mode, Outcome, SessionLock, SessionLockLost, Settlement, SubQueue
 
 Body = dict[str, object]
 
@@ -68,9 +68,12 @@ class Invocation:
         return found
 
     def lock(self) -> SessionLock | None:
-        """Return the lock of the session that the request names, itself or by its link, or None if it names none."""
+        """Return the lock of the session that the request names, itself or by its link, or None if it names none.
+
+        Without sessions, a session id has no meaning: Java sends that of the message, whatever the entity.
+        """
         session = self.given.optional_text("session-id")
-        if session is not None:
+        if session is not None and self.has_sessions:
             return self.held(session).lock
         found = self.holder(None)
         return None if found is None else found.lock
@@ -80,6 +83,13 @@ class Invocation:
         message = received.message
         source = self.front.path_of(message.source, message.entity)
         return outgoing(received, source, is_peeked=is_peeked, is_copy=self.is_subscription)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Return whether receivers lock the sessions of the address. Dead letters have none."""
+        entity = self.front.broker.catalogue.find(self.address.path)
+        is_main = self.address.sub_queue is SubQueue.MAIN
+        return is_main and isinstance(entity, Queue | Subscription) and entity.requires_session
 
     @cached_property
     def is_subscription(self) -> bool:
@@ -214,7 +224,9 @@ async def delete_messages(call: Invocation) -> Body:
 
     If there are none, the answer is 204 with a condition.
     """
-    lock = call.lock()
+    named = call.given.optional_text("session-id")
+    # Never ignore a session id here: without it, the request is about the whole entity.
+    lock = call.lock() if named is None else call.held(named).lock
     count = min(call.given.number("message-count", least=1), call.front.limits.deleted)
     before = call.given.time("enqueued-time-utc")
     session = None if lock is None else lock.session

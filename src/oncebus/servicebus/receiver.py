@@ -238,7 +238,10 @@ class Receiver(Attached[OutgoingLink]):
                 self.link.answer(event.deliveries, Rejected(self.front.refusal(error).error))
                 return
             state = state.outcome
-        self._decisions.append(_Decision(event.deliveries, state, event.settled, work))
+        self._decide(_Decision(event.deliveries, state, event.settled, work))
+
+    def _decide(self, decision: _Decision) -> None:
+        self._decisions.append(decision)
         if self._settling is None:
             self.client.settling.add(self)
             self._settling = self.front.tasks.start(self._settle_all())
@@ -302,10 +305,22 @@ class Receiver(Attached[OutgoingLink]):
             start = 0
             for outcome, same in itertools.groupby(of_decision):
                 stop = start + len(list(same))
+                deliveries, start = decision.deliveries[start:stop], stop
+                if outcome is StoreOutcome.IN_TRANSACTION:
+                    self._decide_after_rollback(decision, deliveries)
+                    continue
                 refusal = refusal_of_outcome(outcome)
                 answer = answer_to(decision.state) if refusal is None else Rejected(refusal.error)
-                self._answer(decision, decision.deliveries[start:stop], answer)
-                start = stop
+                self._answer(decision, deliveries, answer)
+
+    def _decide_after_rollback(self, decision: _Decision, deliveries: Sequence[OutgoingDelivery]) -> None:
+        """Keep a decision on deliveries that a transaction settles. The commit answers them; after a rollback, this does.
+
+        Java releases what it has settled in a transaction.
+        """
+        for delivery in deliveries:
+            again = partial(self._decide, decision._replace(deliveries=[delivery]))
+            self.front.broker.when_rolled_back(tag_of(delivery.tag), again)
 
     def _understood(self, decisions: Sequence[_Decision]) -> tuple[list[_Decision], list[Settlement]]:
         """Return the decisions that are final, with a settlement for each delivery. Refuses those that are unknown."""
@@ -331,7 +346,7 @@ class Receiver(Attached[OutgoingLink]):
         # The client forgets what it has settled. It cannot settle that again after a rollback, and others wait for it.
         forgotten = [tag_of(delivery.tag) for decision, delivery in decided if decision.is_settled]
         if forgotten:
-            work.transaction.when_rolled_back(lambda: self.front.tasks.start(self._abandon(forgotten)))
+            work.transaction.when_rolled_back(lambda: self.front.tasks.start(self._abandon(forgotten)), work)
         try:
             with work:
                 outcomes = await work.settle(self.node.address, settlements, session=self.lock)

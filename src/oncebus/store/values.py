@@ -180,6 +180,8 @@ class Outcome(enum.Enum):
     MESSAGE_LOCK_LOST = "message-lock-lost"
     SESSION_LOCK_LOST = "session-lock-lost"
     MESSAGE_NOT_FOUND = "message-not-found"
+    # A transaction that has not ended settles it. It stays locked.
+    IN_TRANSACTION = "in-transaction"
     # A dead letter cannot be dead-lettered again. It stays locked.
     ALREADY_DEAD_LETTERED = "already-dead-lettered"
 
