@@ -248,9 +248,7 @@ def test_a_later_outcome_outside_of_the_transaction_does_not_touch_the_lock(
 
 @pytest.mark.parametrize("is_settled", [False, True])
 @pytest.mark.parametrize("how", ["rollback", "failed commit", "lost client"])
-def test_a_later_outcome_counts_once_the_transaction_is_rolled_back(
-    tmp_path: Path, how: str, is_settled: bool
-) -> None:
+def test_a_later_outcome_counts_once_the_transaction_is_rolled_back(tmp_path: Path, how: str, is_settled: bool) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, b"1")
         await stage.queue("other")

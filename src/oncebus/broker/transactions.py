@@ -4,14 +4,15 @@ Until then they are kept in memory. Locks are checked when an operation arrives,
 cannot work, and again by the commit, which decides. A transaction in which an operation failed can only be rolled back.
 
 All operations of a transaction concern one queue, or one topic with its subscriptions. It may send to other entities
-*via* that one, on links of an AMQP session that goes via it.
+*via* that one, on links of an AMQP session that goes via it. If that one is partitioned, all operations on it concern
+one partition.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -20,8 +21,18 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.committing import Collected, Committer, Sent
 from oncebus.broker.sending import Incoming, with_id
 from oncebus.durations import SECOND
-from oncebus.entities import BadRequest, Entity, InvalidOperation, QuotaExceeded, Subscription
+from oncebus.entities import (
+    BadRequest,
+    Entity,
+    InvalidOperation,
+    Queue,
+    QuotaExceeded,
+    Subscription,
+    Topic,
+    decided_partition,
+)
 from oncebus.errors import OncebusError
+from oncebus.messages import PARTITION_SHIFT
 from oncebus.store import ChangesRefused, Outcome, SessionLock, Settlement
 
 LONGEST_SECONDS = 120
@@ -36,6 +47,13 @@ MOST_BYTES_IN_ALL = 256 << 20
 
 _CHANGE_BYTES = 256
 SPANS = "Local transactions cannot span multiple top-level entities such as queue or topic."
+_SPANS_PARTITIONS = (
+    "A transaction cannot span several partitions of an entity: its messages need the same partition key."
+)
+_NO_PARTITION = (
+    "A message that a transaction sends to a partitioned entity needs a partition key: a SessionId or PartitionKey, or "
+    "a MessageId if the entity detects duplicates."
+)
 
 
 class UnknownTransaction(OncebusError):
@@ -104,6 +122,7 @@ class Transaction:
         "_home",
         "_idle",
         "_is_over",
+        "_partition",
         "_since",
         "_size",
         "_tokens",
@@ -122,6 +141,7 @@ class Transaction:
         self._home: int | None = None
         self._idle: asyncio.Future[None] | None = None
         self._is_over = False
+        self._partition: int | None = None
         self._since = 0
         self._size = 0
         self._tokens: list[bytes] = []
@@ -194,6 +214,20 @@ class Transaction:
         if home != (self._home or home) or (top != home and not sends):
             raise InvalidOperation(SPANS)
         self._home = home
+
+    def keep_to(self, entity: Entity, partitions: Iterable[int | None]) -> None:
+        """Check that operations on a partitioned entity keep to one partition. None stands for a message without one.
+
+        Messages to other entities than the transaction's own are free: they are on their way to them.
+        """
+        if top_level(entity) != self._home:
+            return
+        for partition in partitions:
+            if partition is None:
+                raise InvalidOperation(_NO_PARTITION)
+            if self._partition not in (None, partition):
+                raise InvalidOperation(_SPANS_PARTITIONS)
+            self._partition = partition
 
     def hold(self, size: int) -> None:
         """Add to the bytes that the transaction keeps in memory. Raises if there are too many."""
@@ -323,6 +357,8 @@ class Work:
         collected = self.transaction.collected()
         entity, size = self._admission.check(path, messages)
         self.transaction.join(entity, self._via, sends=True)
+        if entity.enable_partitioning:
+            self.transaction.keep_to(entity, (_partition_of(entity, message) for message in messages))
         if sum(len(each.messages) for each in collected.sent) + len(messages) > MOST_SENT:
             raise QuotaExceeded(f"Cannot send more than {MOST_SENT} messages in a single transaction.")
         self._admission.check_room(entity, size + sum(each.size for each in collected.sent if each.entity == entity.id))
@@ -349,8 +385,11 @@ class Work:
         now = self._core.clock.steady()
         self._core.note_access(entity)
         taken = self.transaction.enlist([each.token for each in settlements])
-        outcomes = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
+        found = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
         changes = self.transaction.collected().changes
+        if self._core.policies[entity.id].partitioned:
+            self.transaction.keep_to(entity, (each >> PARTITION_SHIFT for each in found if isinstance(each, int)))
+        outcomes = [each if isinstance(each, Outcome) else Outcome.DONE for each in found]
         for at, settlement in enumerate(settlements):
             if settlement.token in taken:
                 # A token can be used once only.
@@ -368,6 +407,8 @@ class Work:
         changes = self.transaction.collected().changes
         entity = addresses.sendable(self._core.catalogue, path)
         self.transaction.join(entity, self._via, sends=False)
+        if entity.enable_partitioning:
+            self.transaction.keep_to(entity, (sequence >> PARTITION_SHIFT for sequence in sequences))
         self._check_count(len(changes.cancelled) + len(sequences))
         self.transaction.hold(_CHANGE_BYTES * len(sequences))
         await self._see_sends(entity)
@@ -383,6 +424,8 @@ class Work:
         entity = self._core.catalogue.entity(lock.entity)
         if entity is not None:
             self.transaction.join(entity, self._via, sends=False)
+            if self._core.policies[entity.id].partitioned:
+                self.transaction.keep_to(entity, [decided_partition(lock.session, None, None, detects=False)])
         self._check_count(len(changes.states) + 1)
         self.transaction.hold(_CHANGE_BYTES + len(state or b""))
         now = self._core.clock.steady()
@@ -437,6 +480,12 @@ class Transactions:
         """Roll back all transactions of an owner that is gone."""
         for transaction in [each for each in self._declared.values() if each.owner is owner]:
             self.take(transaction.id).roll_back()
+
+
+def _partition_of(entity: Queue | Topic, message: Incoming) -> int | None:
+    return decided_partition(
+        message.session, message.partition_key, message.message_id, detects=entity.requires_duplicate_detection
+    )
 
 
 def _size_of(settlement: Settlement) -> int:

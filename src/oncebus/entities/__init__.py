@@ -33,7 +33,7 @@ from oncebus.entities.errors import (
 )
 from oncebus.entities.filter_values import FilterValue
 from oncebus.entities.names import path_of_address, subscription_path
-from oncebus.entities.partitions import effective_partition_key, partition_of
+from oncebus.entities.partitions import decided_partition, effective_partition_key, partition_of
 from oncebus.entities.sending import (
     check_id,
     check_message,
@@ -82,6 +82,7 @@ __all__ = [
     "check_message",
     "check_partition_key",
     "check_receiver",
+    "decided_partition",
     "dotnet_timespan",
     "effective_partition_key",
     "iso_timespan",

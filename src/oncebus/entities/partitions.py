@@ -12,13 +12,12 @@ from oncebus.entities.limits import PARTITIONS
 from oncebus.entities.session_ids import session_key
 
 
-def partition_of(
-    session: str | None, partition_key: str | None, message_id: str | bytes | None, *, detects: bool, turn: int
-) -> int:
-    """Return the partition, 0 to 15. The session decides, else the partition key, else the message id.
+def decided_partition(
+    session: str | None, partition_key: str | None, message_id: str | bytes | None, *, detects: bool
+) -> int | None:
+    """Return the partition, 0 to 15. The session decides, else the partition key, else the message id; else None.
 
-    The message id decides only if `detects` is set. Messages without any of these are spread evenly: the caller passes
-    a counter as `turn`.
+    The message id decides only if `detects` is set.
     """
     decisive: str | bytes | None
     if session is not None:
@@ -26,9 +25,20 @@ def partition_of(
     else:
         decisive = partition_key or (message_id if detects else None) or None
     if decisive is None:
-        return turn % PARTITIONS
+        return None
     data = decisive.encode() if isinstance(decisive, str) else decisive
     return hashlib.blake2b(data, digest_size=8).digest()[0] % PARTITIONS
+
+
+def partition_of(
+    session: str | None, partition_key: str | None, message_id: str | bytes | None, *, detects: bool, turn: int
+) -> int:
+    """Return the partition, 0 to 15.
+
+    Messages for which nothing decides are spread evenly: the caller passes a counter as `turn`.
+    """
+    decided = decided_partition(session, partition_key, message_id, detects=detects)
+    return turn % PARTITIONS if decided is None else decided
 
 
 def effective_partition_key(is_partitioned: bool, session: str | None, partition_key: str | None) -> str | None:

@@ -314,9 +314,9 @@ class Receiver(Attached[OutgoingLink]):
                 self._answer(decision, deliveries, answer)
 
     def _decide_after_rollback(self, decision: _Decision, deliveries: Sequence[OutgoingDelivery]) -> None:
-        """Keep a decision on deliveries that a transaction settles. The commit answers them; after a rollback, this does.
+        """Keep a decision on deliveries that a transaction settles, in case that is rolled back.
 
-        Java releases what it has settled in a transaction.
+        Java releases what it has settled in a transaction, before the commit.
         """
         for delivery in deliveries:
             again = partial(self._decide, decision._replace(deliveries=[delivery]))

@@ -62,15 +62,15 @@ class Settling(StoreBase):
 
     def settleable(
         self, entity: int, settlements: Sequence[Settlement], now: int, session: SessionLock | None = None
-    ) -> list[Outcome]:
-        """Return the outcome that `settle` would return for each message, without settling anything."""
+    ) -> list[int | Outcome]:
+        """Return the number of each message that `settle` would settle, or why it would not. Settles nothing."""
         tables = self._tables
         known = tables.messages.with_tokens([settlement.token for settlement in settlements])
         found = [
             held(tables, entity, known.pop(settlement.token, None), settlement.sequence, now, session)
             for settlement in settlements
         ]
-        return [each if isinstance(each, Outcome) else Outcome.DONE for each in found]
+        return [each if isinstance(each, Outcome) else each.sequence for each in found]
 
     def renew_locks(
         self, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None = None
