@@ -198,10 +198,14 @@ class Run:
             await stage.later(35)
             model.wait(35)
 
+    def is_enlisted(self, lock: int) -> bool:
+        """Return whether a transaction that has not ended settles the message with this lock."""
+        return any(known == lock for _, begun in self.begun if not begun.has_failed for _, known, _ in begun.settled)
+
     async def settle(self, worker: int, held: Held, lock: int, token: bytes) -> None:
         action = ACTIONS[worker]
         (outcome,) = await self.stage.broker.settle(Address("plain"), [Settlement(action, token)])
-        assert (outcome is Outcome.DONE) is self.model.holds(held, lock)
+        assert (outcome is Outcome.DONE) is (self.model.holds(held, lock) and not self.is_enlisted(lock))
         if outcome is Outcome.DONE:
             self.model.settle(held, action)
 
@@ -214,8 +218,7 @@ class Run:
         except RolledBack:
             assert begun.has_failed
             return
-        is_new = all(known != lock for _, known, _ in begun.settled)
-        assert (outcome is Outcome.DONE) is (self.model.holds(held, lock) and is_new)
+        assert (outcome is Outcome.DONE) is (self.model.holds(held, lock) and not self.is_enlisted(lock))
         begun.settled.append((held, lock, action))
         begun.has_failed = begun.has_failed or outcome is not Outcome.DONE
 
