@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
     SessionCannotBeLockedError,
 )
 
-from .entities import DEAD_LETTERS
+from .entities import DEAD_LETTERS, SINKS, uid_of, wire_form
 from .history import Refused, Unanswered
 from .operations import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RENEW, Message
 
@@ -48,7 +48,7 @@ class AmqpClient:
     """A client. Senders stay open until something fails, receivers for one receive."""
 
     def __init__(self, connection_string: str) -> None:
-        self._string = connection_string
+        self.string = connection_string
         self._client = ServiceBusClient.from_connection_string(connection_string, retry_total=0)
         self._senders: dict[str, ServiceBusSender] = {}
 
@@ -64,13 +64,9 @@ class AmqpClient:
             return None if message.due is None else now + timedelta(seconds=message.due)
 
         whole = [
-            ServiceBusMessage(
-                message.uid,
-                message_id=message.id,
-                session_id=message.session,
-                application_properties={"colour": message.colour},
-            )
+            ServiceBusMessage(body, message_id=name, session_id=message.session, application_properties={**properties})
             for message in messages
+            for body, name, properties in [wire_form(SINKS[entity], message.uid, message.id, message.colour)]
         ]
 
         def attempt() -> list[int] | None:
@@ -166,7 +162,7 @@ def recorded(message: ServiceBusReceivedMessage) -> dict[str, Any]:
     """Return the record of a received message for a history."""
     enqueued = message.enqueued_time_utc
     return {
-        "uid": b"".join(message.body).decode(),
+        "uid": uid_of(b"".join(message.body).decode(), message.message_id or ""),
         "id": message.message_id,
         "number": message.sequence_number,
         "origin": message.enqueued_sequence_number,

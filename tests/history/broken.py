@@ -372,6 +372,34 @@ def failed_inside(story: Story) -> None:
     story.send("direct", "a", outcome=UNKNOWN, error="500: The service was unable to process the request")
 
 
+def first_of_a_transaction_dropped(story: Story) -> None:
+    """The second was scheduled, so its number was reserved and is lower."""
+    story.send("deals", "a", "b", name="x", since=0, settles=0, numbers=[None, 1])
+    story.now = 9_000_000
+    story.consume("deals", ("b", 3))
+    story.drop("deals", "x", 2, 1, seconds_apart=0.0)
+
+
+def first_of_a_batch_dropped(story: Story) -> None:
+    story.send("by-body", "a", "b", name="x")
+    story.consume("by-body", ("b", 1))
+    story.drop("by-body", "uid:a", 2 << 48, 1, seconds_apart=0.0)
+
+
+def dropped_for_a_later_transaction(story: Story) -> None:
+    story.send("deals", "a", name="x")
+    story.send("deals", "b", name="x", since=0, settles=3)
+    story.consume("deals", ("b", 1))
+    story.drop("deals", "x", 2, 1)
+
+
+def released_outside_of_its_transaction(story: Story) -> None:
+    story.send("deals", "a")
+    story.receive("deals", ("a", 1))
+    story.settle("deals", "a", 1, outcome=FAILED, since=story.now, error="The lock supplied is invalid.")
+    story.consume("deals", ("a", 1), count=1)
+
+
 BROKEN: dict[Callable[[Story], None], str] = {
     accepted_and_never_seen: "lost",
     all_of_one_id_dropped: "lost, dropped wrongly",
@@ -407,6 +435,10 @@ BROKEN: dict[Callable[[Story], None], str] = {
     dropped_by_the_longer_window_of_its_original: "dropped wrongly",
     dropped_for_another: "dropped wrongly",
     dropped_where_it_was_forwarded_to: "dropped wrongly",
+    first_of_a_transaction_dropped: "dropped for a later one",
+    first_of_a_batch_dropped: "dropped for a later one",
+    dropped_for_a_later_transaction: "dropped for a later one",
+    released_outside_of_its_transaction: "lock lost in a transaction",
     enqueued_too_early: "wrong time",
     delivered_too_early: "wrong time",
     delivered_too_early_by_a_clock_that_leaps: "wrong time",

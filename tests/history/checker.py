@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .detection import dropped_wrongly, duplicate_delivered, remembers_the_forgotten
-from .entities import DEAD_LETTERS, NEWS, PLAIN, RECREATED, SINKS
+from .detection import dropped_for_a_later_one, dropped_wrongly, duplicate_delivered, remembers_the_forgotten
+from .entities import DEAD_LETTERS, LOCK_SECONDS, NEWS, PLAIN, RECREATED, SINKS
 from .history import FAILED, NEVER, OK, UNKNOWN, History
-from .model import MILLISECOND, Attempt, Model
+from .model import MILLISECOND, SECOND, Attempt, Model
 from .operations import COMPLETE, DEAD_LETTER, DEFER
 from .ordering import delivered_out_of_order, enqueued_time_steps_back, numbered_out_of_order
 
@@ -25,6 +26,8 @@ class Violation(NamedTuple):
 
 
 Rule = Callable[[Model], Iterator[str]]
+
+_LOST = re.compile("lock-lost|lock supplied|session lock")
 
 
 def check(history: History) -> list[Violation]:
@@ -121,6 +124,18 @@ def vanished(model: Model) -> Iterator[str]:
         back = [uid for uid, number in zip(uids, numbers, strict=True) if model.is_back(place, uid, number)]
         if resubmit.outcome == OK and len(back) < resubmit.result["done"]:
             yield f"{resubmit.result['done']} of {uids} of {place} were resubmitted (op {resubmit.number}), {back} came"
+
+
+def lock_lost_in_a_transaction(model: Model) -> Iterator[str]:
+    """As long as a lock must hold, no transaction fails for it, whatever the client does outside of the transaction."""
+    ahead = [each for each in model.history.of("fault") if each.args["fault"] == "clock ahead"]
+    for operation in model.history.of("send", "settle"):
+        since = operation.args.get("since")
+        if since is None or operation.outcome != FAILED or not _LOST.search(operation.error):
+            continue
+        expired = any(each.invoked < operation.ended and each.ended > since for each in ahead)
+        if not expired and operation.ended - since < LOCK_SECONDS * SECOND:
+            yield f"op {operation.number} ({operation.kind}): {operation.error}"
 
 
 def batch_torn(model: Model) -> Iterator[str]:
@@ -269,9 +284,11 @@ RULES: tuple[Rule, ...] = (
     doubled,
     came_back,
     vanished,
+    lock_lost_in_a_transaction,
     batch_torn,
     duplicate_delivered,
     dropped_wrongly,
+    dropped_for_a_later_one,
     remembers_the_forgotten,
     wrong_time,
     routed_wrongly,

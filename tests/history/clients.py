@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage
 
 from .amqp_client import AmqpClient, Link, recorded
+from .deals import Locked, dealing
 from .entities import DEAD_LETTERS, LOCK_SECONDS, SINKS, WINDOW
-from .history import FAILED, UNKNOWN, Answer, Recorder, Refused
+from .history import FAILED, UNKNOWN, Answer, Recorder, Refused, Unanswered
 from .http_client import HttpClient, letters_of
 from .operations import (
     AMQP,
@@ -32,12 +33,14 @@ from .operations import (
     Resubmit,
     Send,
     Step,
+    Transact,
 )
 
 _ATTEMPTS = 4
 _WAIT = 0.5
 _LOCKED = {"LockDuration": f"PT{LOCK_SECONDS}S", "MaxDeliveryCount": 1000}
 Received = Sequence[tuple[dict[str, Any], ServiceBusReceivedMessage]]
+Messages = tuple[Message, ...]
 
 
 class PlannedClient:
@@ -63,7 +66,9 @@ class PlannedClient:
             case Pause(seconds):
                 self._ended.wait(seconds)
             case Send():
-                self._send(step)
+                self._retry(step.messages, lambda messages: self._send_once(step.entity, messages, step.via).outcome)
+            case Transact():
+                self._retry(step.messages, lambda messages: self._transact(step, messages))
             case Receive(place, via, actions, session):
                 if via == HTTP:
                     self._receive_one_by_one(place, actions)
@@ -96,18 +101,17 @@ class PlannedClient:
 
     # Sending
 
-    def _send(self, step: Send) -> None:
-        messages = step.messages
+    def _retry(self, messages: Messages, send: Callable[[Messages], str]) -> None:
+        """Send until the outcome is known, or the run ends."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 # A retry as real clients make it, with the same ids, but here with new uids.
                 messages = tuple(replace(each, uid=f"{each.uid}~") for each in messages)
-            if self._send_once(step.entity, messages, step.via).outcome != UNKNOWN or self._ended.wait(0.1):
+            if send(messages) != UNKNOWN or self._ended.wait(0.1):
                 return
 
-    def _send_once(self, entity: str, messages: tuple[Message, ...], via: str) -> Answer:
-        now = time.time()
-        args = {
+    def _args_of_send(self, entity: str, messages: Messages, via: str, now: float) -> dict[str, Any]:
+        return {
             "entity": entity,
             "via": via,
             "incarnation": self._incarnation if entity == "recreated" else 0,
@@ -122,7 +126,9 @@ class PlannedClient:
                 for each in messages
             ],
         }
-        with self._recorded("send", **args) as answer:
+
+    def _send_once(self, entity: str, messages: Messages, via: str) -> Answer:
+        with self._recorded("send", **self._args_of_send(entity, messages, via, time.time())) as answer:
             numbers = None
             if via == AMQP:
                 numbers = self._amqp.send(entity, messages)
@@ -132,6 +138,62 @@ class PlannedClient:
                 answer.result["numbers"] = numbers
                 self._scheduled.append((entity, messages[0].uid, numbers[0]))
         return answer
+
+    def _transact(self, step: Transact, messages: Messages) -> str:
+        """Do everything in a transaction and return its outcome. Without a discharge nothing of it takes effect."""
+        now, locked, numbers = time.time(), list[Locked](), list[int | None]()
+        since, problem = self._recorder.now(), None
+        with ExitStack() as stack:
+            try:
+                deal = stack.enter_context(dealing(self._amqp.string, step.entity))
+                if step.settles:
+                    args = {"place": step.entity, "session": None, "via": AMQP, "most": step.settles}
+                    with self._recorded("receive", **args) as received:
+                        locked = deal.receive(step.settles, _WAIT)
+                        received.result["messages"] = [each.record for each in locked]
+                for each in locked:
+                    deal.complete_by_token(each, "any") if step.by_token else deal.complete(each)
+                numbers = [deal.add(each, None if each.due is None else now + each.due) for each in messages]
+                if step.rival is not None and step.commits:
+                    rival = replace(step.rival, uid=messages[0].uid + "!")
+                    self._send_once(step.entity, (rival,), AMQP)
+            except (Refused, Unanswered, OSError) as error:
+                problem = Refused(f"not discharged: {error}")
+            deals = {"settles": len(locked), "since": since}
+            operations = [
+                ("send", {**self._args_of_send(step.entity, messages, "transaction", now), **deals}),
+                *(
+                    ("settle", {"place": step.entity, **_which(each.record), "action": COMPLETE, **deals})
+                    for each in locked
+                ),
+            ]
+            with self._recorded_together(operations) as answers:
+                if problem is not None:
+                    raise problem
+                answers[0].result["numbers"] = numbers
+                outside = [(each, step.outside) for each in locked if step.outside is not None]
+                deal.discharge(
+                    fail=not step.commits, outside=outside, settled=step.is_settled, first=step.is_outside_first
+                )
+                if not step.commits:
+                    raise Refused("rolled back")
+        if answers[0].is_ok:
+            pairs = zip(messages, numbers, strict=True)
+            self._scheduled += [(step.entity, each.uid, number) for each, number in pairs if number is not None]
+        return answers[0].outcome
+
+    @contextmanager
+    def _recorded_together(self, operations: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[list[Answer]]:
+        """Record operations that the block does together: all have its outcome."""
+        opened = [self._recorded(kind, **args) for kind, args in operations]
+        answers = [each.__enter__() for each in opened]
+        problem: Exception | None = None
+        try:
+            yield answers
+        except (Refused, Unanswered, OSError) as error:
+            problem = Unanswered(repr(error)) if isinstance(error, OSError) else error
+        for each in reversed(opened):
+            each.__exit__(None if problem is None else type(problem), problem, None)
 
     def _cancel(self, pick: float) -> None:
         if not self._scheduled:
@@ -168,8 +230,7 @@ class PlannedClient:
         message: ServiceBusReceivedMessage,
         action: str,
     ) -> Answer:
-        args = {"place": place, "uid": found["uid"], "number": found["number"], "action": action}
-        with self._recorded("settle", **args) as answer:
+        with self._recorded("settle", place=place, **_which(found), action=action) as answer:
             link.settle(message, action)
         if action == DEFER and answer.outcome != FAILED:
             self._deferred.append((place, session, found["number"]))
@@ -260,6 +321,11 @@ class PlannedClient:
         for kind, do in (("delete", delete), ("create", create)):
             while not self._until_known(kind, do, entity=entity, incarnation=self._incarnation):
                 time.sleep(0.2)
+
+
+def _which(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that identify a received message."""
+    return {"uid": record["uid"], "number": record["number"]}
 
 
 def receive_by_number(

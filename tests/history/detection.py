@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from .entities import SINKS
+from .entities import RECREATED, SINKS
 from .history import OK, Operation
-from .model import MILLISECOND, Attempt, Model
+from .model import MILLISECOND, Attempt, Model, partition_of
 
 
 def duplicate_delivered(model: Model) -> Iterator[str]:
@@ -39,7 +39,8 @@ def dropped_wrongly(model: Model) -> Iterator[str]:
     for attempt in model.attempts.values():
         if not model.is_gone(attempt) or not attempt.is_sure:
             attempts[attempt.sink.name, attempt.id].append(attempt)
-            if numbers := _numbers(model, attempt):
+            # A transaction reserves numbers before it takes effect.
+            if (numbers := _numbers(model, attempt)) and "since" not in attempt.operation.args:
                 numbered[attempt.sink.name].append((attempt, min(numbers)))
     for drop in model.drops:
         if drop.entity not in SINKS:
@@ -70,6 +71,19 @@ def remembers_the_forgotten(model: Model) -> Iterator[str]:
                 yield f"{drop.id} of {drop.entity}: {drop.number} for {drop.original}, forgotten at {number}"
 
 
+def dropped_for_a_later_one(model: Model) -> Iterator[str]:
+    """A message is dropped only for one that may be before it: in the inbox, in a batch or in a transaction."""
+    for (entity, _, name), attempts in model.by_key.items():
+        # A send of an unknown outcome may have reached another incarnation.
+        if not attempts[0].sink.detects or entity == RECREATED:
+            continue
+        accepted = [each for each in attempts if model.may_be_accepted(each)]
+        for attempt in attempts:
+            if attempt.is_sure and accepted and all(attempt.is_before(each) for each in accepted):
+                # It is not among them: nothing is before itself.
+                yield f"{name} of {entity}: {attempt.uid}, although {[each.uid for each in accepted]} came after it"
+
+
 def _may_separate(forget: Operation, one: Operation, other: Operation) -> bool:
     """Return whether a forget may have taken effect between two sends, in either order."""
     return any(
@@ -83,10 +97,13 @@ def _may_be_dropped(model: Model, attempt: Attempt, number: int, numbered: list[
     The number must lie between those of earlier and later sends."""
     if not attempt.is_possible or model.has_arrived(attempt) or model.was_cancelled(attempt) == OK:
         return False
+    if attempt.number is not None:
+        return attempt.number == number
     return not any(
         (other.operation.is_before(attempt.operation) and known > number)
         or (attempt.operation.is_before(other.operation) and known < number)
         for other, known in numbered
+        if partition_of(known) == partition_of(number)
     )
 
 

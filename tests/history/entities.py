@@ -24,6 +24,8 @@ class Sink:
     has_sessions: bool = False
     forwards_to: str | None = None
     subscriptions: tuple[str, ...] = ()
+    detection_key: str | None = None
+    """Where the id is that counts, if not the message id. Such a queue is partitioned by the message id."""
 
     @property
     def detects(self) -> bool:
@@ -44,6 +46,7 @@ OUTLETS = {"news/Subscriptions/onward": "collected"}
 
 DIRECT, PLAIN, SESSION, WINDOW = "direct", "plain", "sessions", "window"
 FORWARDING, PASSING, NEWS, RECREATED = "forwarding", "passing", "news", "recreated"
+DEALS, BY_PROPERTY, BY_BODY = "deals", "by-property", "by-body"
 CHANGING = f"{NEWS}/Subscriptions/changing"
 
 SINKS: Mapping[str, Sink] = {
@@ -58,6 +61,10 @@ SINKS: Mapping[str, Sink] = {
         Sink(PASSING, forwards_to="end"),
         Sink(NEWS, subscriptions=("all", "red", "changing", "onward")),
         Sink(RECREATED),
+        # For transactions.
+        Sink(DEALS),
+        Sink(BY_PROPERTY, detection_key="property:order"),
+        Sink(BY_BODY, detection_key="body"),
     )
 }
 
@@ -65,7 +72,7 @@ RULES = {f"{NEWS}/Subscriptions/red": "red"}
 """The colour that a subscription's rule selects, if it never changes. `CHANGING` starts with the first colour."""
 
 PLACES = (
-    *(DIRECT, PLAIN, SESSION, WINDOW, "target", "end", RECREATED, "collected"),
+    *(DIRECT, PLAIN, SESSION, WINDOW, "target", "end", RECREATED, "collected", DEALS, BY_PROPERTY, BY_BODY),
     *(f"{NEWS}/Subscriptions/{name}" for name in ("all", "red", "changing")),
 )
 """The places that receivers read from. Each has dead letters too."""
@@ -82,6 +89,25 @@ def filter_of(colour: str) -> str:
     return f"colour = '{colour}'"
 
 
+_UID = "uid:"
+
+
+def wire_form(sink: Sink, uid: str, name: str, colour: str) -> tuple[str, str, dict[str, str]]:
+    """Return the body, the message id and the properties with which a message is sent.
+
+    The body is its uid, unless the body counts as the id. Where another value counts, the message id is unique.
+    """
+    if sink.detection_key is None:
+        return uid, name, {"colour": colour}
+    body = name if sink.detection_key == "body" else uid
+    return body, _UID + uid, {"colour": colour, "order": name}
+
+
+def uid_of(body: str, message_id: str) -> str:
+    """Return the uid of a message in its wire form."""
+    return message_id.removeprefix(_UID) if message_id.startswith(_UID) else body
+
+
 def described() -> list[dict[str, object]]:
     """Return all entities in the format of the entities file. Forwarding targets come first."""
     found: list[dict[str, object]] = [
@@ -90,13 +116,15 @@ def described() -> list[dict[str, object]]:
         {"type": "queue", "name": "collected", **_LOCKED},
     ]
     for sink in SINKS.values():
-        detection = {} if sink.window is None else _detecting(sink.window)
+        detection: dict[str, object] = {} if sink.window is None else _detecting(sink.window)
         if sink.subscriptions:
             found.append({"type": "topic", "name": sink.name, **detection})
             found += [_subscription(sink, name) for name in sink.subscriptions]
             continue
         forward = {} if sink.forwards_to is None else {"forwardTo": sink.forwards_to}
         session = {"requiresSession": True} if sink.has_sessions else {}
+        if sink.detection_key is not None:
+            detection |= {"oncebusDetectionKey": sink.detection_key, "enablePartitioning": True}
         found.append({"type": "queue", "name": sink.name, **_LOCKED, **detection, **forward, **session})
     return found
 

@@ -17,7 +17,7 @@ from atom.admin import VERSION, description, elements
 from oncebus.portal.links import link
 from serve.clients import BATCH, Client
 
-from .entities import DEAD_LETTERS, filter_of
+from .entities import DEAD_LETTERS, SINKS, filter_of, uid_of, wire_form
 from .history import Refused, Unanswered
 from .operations import ABANDON, COMPLETE, RENEW, Message
 
@@ -36,8 +36,10 @@ class HttpClient:
     def send(self, entity: str, messages: Sequence[Message]) -> None:
         now = time.time()
 
-        def properties(message: Message) -> dict[str, Any]:
-            found = {"MessageId": message.id}
+        forms = [wire_form(SINKS[entity], each.uid, each.id, each.colour) for each in messages]
+
+        def properties(message: Message, name: str) -> dict[str, Any]:
+            found = {"MessageId": name}
             if message.session is not None:
                 found["SessionId"] = message.session
             if message.due is not None:
@@ -46,13 +48,13 @@ class HttpClient:
 
         path = f"/{entity}/messages"
         if len(messages) == 1:
-            [message] = messages
-            headers = {"BrokerProperties": json.dumps(properties(message)), "colour": f'"{message.colour}"'}
-            self._ask("POST", path, message.uid.encode(), headers)
+            [(body, name, own)] = forms
+            headers = {"BrokerProperties": json.dumps(properties(messages[0], name))}
+            self._ask("POST", path, body.encode(), headers | {key: f'"{value}"' for key, value in own.items()})
             return
         items = [
-            {"Body": each.uid, "BrokerProperties": properties(each), "UserProperties": {"colour": each.colour}}
-            for each in messages
+            {"Body": body, "BrokerProperties": properties(each, name), "UserProperties": own}
+            for each, (body, name, own) in zip(messages, forms, strict=True)
         ]
         self._ask("POST", path, json.dumps(items).encode(), {"Content-Type": BATCH})
 
@@ -65,7 +67,7 @@ class HttpClient:
         # Over HTTP the count includes this delivery.
         count = found["DeliveryCount"] - 1
         record = {
-            "uid": body.decode(),
+            "uid": uid_of(body.decode(), found["MessageId"]),
             "id": found["MessageId"],
             "number": found["SequenceNumber"],
             "origin": found.get("EnqueuedSequenceNumber"),
@@ -91,7 +93,7 @@ class HttpClient:
                 properties = item["BrokerProperties"]
                 found.append(
                     {
-                        "uid": item["Body"],
+                        "uid": uid_of(item["Body"], properties["MessageId"]),
                         "number": properties["SequenceNumber"],
                         "state": properties["State"],
                         "session": properties.get("SessionId"),

@@ -9,10 +9,15 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from .entities import CHANGING, COLOURS, DEAD_LETTERS, OUTLETS, RECREATED, RULES, SINKS, WINDOW, WINDOWS, Sink
+from .entities import CHANGING, COLOURS, DEAD_LETTERS, OUTLETS, RECREATED, RULES, SINKS, WINDOW, WINDOWS, Sink, uid_of
 from .history import FAILED, NEVER, OK, History, Operation
 
 MILLISECOND, SECOND = 1000, 1_000_000
+
+
+def partition_of(number: int) -> int:
+    """Return the partition in a sequence number. Numbers of two partitions cannot be compared."""
+    return number >> 48
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,15 @@ class Attempt:
     def is_possible(self) -> bool:
         """Return whether it may have been accepted."""
         return self.operation.outcome != FAILED
+
+    def is_before(self, other: Attempt) -> bool:
+        """Return whether the attempt has its place in the inbox before the other, if both have one.
+
+        The messages of a transaction that also settles may come into the inbox after its answer, but together.
+        """
+        if self.operation is other.operation:
+            return self.at < other.at
+        return not self.operation.args.get("settles") and self.operation.is_before(other.operation)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -141,7 +155,7 @@ class Model:
         return [
             Drop(
                 entity,
-                each["messageId"],
+                self._id_of(each["messageId"]),
                 each["sequenceNumber"],
                 _microseconds(each["time"]),
                 each["original"]["sequenceNumber"],
@@ -150,6 +164,11 @@ class Model:
             for entity, drops in self.end.result["drops"].items()
             for each in drops
         ]
+
+    def _id_of(self, message_id: str) -> str:
+        """Return the id that counted. Where that is not the message id, the message id shows the uid."""
+        attempt = self.attempts.get(uid_of(message_id, message_id))
+        return message_id if attempt is None or attempt.sink.detection_key is None else attempt.id
 
     @cached_property
     def last_incarnation(self) -> int:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .entities import (
+    BY_BODY,
+    BY_PROPERTY,
     CHANGING,
     COLOURS,
     DEAD_LETTERS,
+    DEALS,
     DIRECT,
     FORWARDING,
     NEWS,
@@ -29,6 +32,7 @@ from .entities import (
 
 AMQP, HTTP = "amqp", "http"
 COMPLETE, ABANDON, DEFER, DEAD_LETTER, RENEW = "complete", "abandon", "defer", "dead-letter", "renew"
+RELEASE = "release"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,27 @@ class Send:
     entity: str
     messages: tuple[Message, ...]
     via: str
+
+
+@dataclass(frozen=True)
+class Transact:
+    """Send messages to a queue and complete some of its messages, in one transaction. Retry as `Send` does.
+
+    Messages with a time are scheduled, which reserves their numbers. The `rival`, if any, is sent without the
+    transaction after all of that, and answered before the discharge.
+    `outside` is an outcome outside of the transaction for the messages that it completes, right before the discharge
+    or right after it. `by_token` completes them by their lock tokens, with a session id.
+    """
+
+    entity: str
+    messages: tuple[Message, ...]
+    rival: Message | None
+    settles: int
+    by_token: bool
+    outside: str | None
+    is_settled: bool
+    is_outside_first: bool
+    commits: bool
 
 
 @dataclass(frozen=True)
@@ -125,7 +150,19 @@ class Pause:
     seconds: float
 
 
-Step = Send | Receive | Cancel | ReceiveDeferred | Resubmit | ChangeWindow | Forget | ChangeRule | Recreate | Pause
+Step = (
+    Send
+    | Transact
+    | Receive
+    | Cancel
+    | ReceiveDeferred
+    | Resubmit
+    | ChangeWindow
+    | Forget
+    | ChangeRule
+    | Recreate
+    | Pause
+)
 
 _SHARED = 200
 _DEAD_LETTERED = tuple(place for place in PLACES if place not in (WINDOW, RECREATED))
@@ -153,8 +190,10 @@ class _Planner:
             self._sent += 1
             uid = f"{self._client}.{self._sent}"
             ids = self._ids.setdefault(entity, [])
-            draw = self.chance.random()
-            if draw < 0.2 and ids:
+            draw, is_same = self.chance.random(), self.chance.random() < 0.5
+            if sink.detection_key is not None and made and is_same:
+                name = made[-1].id
+            elif draw < 0.2 and ids:
                 name = self.chance.choice(ids[-40:])
             elif draw < 0.35:
                 name = f"shared-{self.chance.randrange(_SHARED)}"
@@ -202,7 +241,8 @@ def _over_amqp(planner: _Planner) -> Iterator[Step]:
             yield planner.pause(1.5)
             yield Cancel(1.0)
         elif draw < 0.42:
-            yield planner.send(AMQP, DIRECT, DIRECT, PLAIN, SESSION, SESSION, FORWARDING, PASSING, NEWS, NEWS)
+            plain = (DIRECT, DIRECT, PLAIN, SESSION, SESSION, FORWARDING, PASSING, NEWS, NEWS, DEALS)
+            yield planner.send(AMQP, *plain, BY_PROPERTY, BY_BODY)
         elif draw < 0.80:
             yield planner.receive(AMQP, *places, SESSION, SESSION)
         elif draw < 0.86:
@@ -218,7 +258,7 @@ def _over_amqp(planner: _Planner) -> Iterator[Step]:
 
 def _over_http(planner: _Planner) -> Iterator[Step]:
     while True:
-        yield planner.send(HTTP, DIRECT, DIRECT, PLAIN, SESSION, FORWARDING, PASSING, NEWS)
+        yield planner.send(HTTP, DIRECT, DIRECT, PLAIN, SESSION, FORWARDING, PASSING, NEWS, DEALS, BY_PROPERTY, BY_BODY)
         # Slow enough that the others receive most of the messages.
         yield planner.pause(0.3)
 
@@ -227,6 +267,34 @@ def _receiving(planner: _Planner) -> Iterator[Step]:
     while True:
         yield planner.receive(HTTP, *_RECEIVED_BY_HTTP)
         yield planner.pause(0.02)
+
+
+def _dealing(planner: _Planner) -> Iterator[Step]:
+    chance = planner.chance
+    while True:
+        entity = chance.choice([DEALS, DEALS, DEALS, PLAIN])
+        messages = planner.messages(entity, chance.choice([1, 2, 2, 3]), may_wait=False)
+        if chance.random() < 0.7:
+            messages = tuple(replace(each, id=messages[0].id) for each in messages)
+        messages = tuple(
+            replace(each, due=round(chance.uniform(1.0, 6.0), 1)) if chance.random() < 0.5 else each
+            for each in messages
+        )
+        [rival] = planner.messages(entity, 1, may_wait=False)
+        yield Transact(
+            entity,
+            messages,
+            replace(rival, id=messages[-1].id) if chance.random() < 0.5 else None,
+            chance.choice([0, 0, 1, 3]),
+            chance.random() < 0.3,
+            chance.choice([None, RELEASE, RELEASE, ABANDON]),
+            chance.random() < 0.5,
+            chance.random() < 0.7,
+            chance.random() < 0.85,
+        )
+        if chance.random() < 0.2:
+            yield Cancel(1.0)
+        yield planner.pause(0.2)
 
 
 def _changing(planner: _Planner) -> Iterator[Step]:
@@ -270,6 +338,7 @@ CLIENTS = {
     "amqp-1": _over_amqp,
     "amqp-2": _over_amqp,
     "amqp-3": _over_amqp,
+    "dealer": _dealing,
     "http-0": _over_http,
     "http-1": _receiving,
     "changer": _changing,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .entities import DEAD_LETTERS, LOCK_SECONDS, RECREATED, SESSION
 from .history import OK, UNKNOWN, Operation
-from .model import SECOND, Attempt, Delivery, Model
+from .model import SECOND, Attempt, Delivery, Model, partition_of
 from .operations import HTTP
 
 _HIDDEN_FOR = (LOCK_SECONDS + 6) * SECOND
@@ -16,16 +16,19 @@ _HIDDEN_FOR = (LOCK_SECONDS + 6) * SECOND
 
 def numbered_out_of_order(model: Model) -> Iterator[str]:
     """If a send to an entity begins after another one was answered, it has a higher number."""
-    lanes: dict[tuple[str, str, int], list[tuple[Attempt, int]]] = defaultdict(list)
+    lanes: dict[tuple[str, str, int, int], list[tuple[Attempt, int]]] = defaultdict(list)
     for uid, places in model.arrivals.items():
         attempt = model.attempts.get(uid)
         if attempt is None or attempt.due is not None:
             continue
         for place, numbers in places.items():
-            lanes[place, attempt.sink.name, attempt.incarnation].append((attempt, min(numbers)))
-    for (place, _, _), lane in lanes.items():
+            number = min(numbers)
+            lanes[place, attempt.sink.name, attempt.incarnation, partition_of(number)].append((attempt, number))
+    for (place, _, _, _), lane in lanes.items():
         lane.sort(key=lambda each: (each[0].operation.invoked, each[0].operation.number, each[0].at))
-        answered = sorted(lane, key=lambda each: each[0].operation.returned)
+        # The messages of a transaction that also settles may be numbered after its answer.
+        answered = [each for each in lane if not each[0].operation.args.get("settles")]
+        answered.sort(key=lambda each: each[0].operation.returned)
         at, highest = 0, (0, "")
         before: tuple[Attempt, int] | None = None
         for attempt, number in lane:
@@ -46,14 +49,15 @@ def delivered_out_of_order(model: Model) -> Iterator[str]:
     that it never showed. Those are excused for as long as that is possible.
     """
     hiding = _hiding(model)
-    lanes: dict[tuple[str, str | None, int], list[Delivery]] = defaultdict(list)
+    lanes: dict[tuple[str, str | None, int, int], list[Delivery]] = defaultdict(list)
     for (place, uid, _), deliveries in model.copies.items():
         attempt = model.attempts.get(uid)
         if attempt is None or place.endswith(DEAD_LETTERS) or deliveries[0].operation.args.get("deferred") is not None:
             continue
         session = deliveries[0].session if place == SESSION else None
-        lanes[place, session, attempt.incarnation].append(min(deliveries, key=lambda each: each.operation.invoked))
-    for (place, session, _), lane in lanes.items():
+        first = min(deliveries, key=lambda each: each.operation.invoked)
+        lanes[place, session, attempt.incarnation, partition_of(first.number)].append(first)
+    for (place, session, _, _), lane in lanes.items():
         if place == RECREATED:
             continue
         # Go through the numbers from the highest down, and keep the delivery above that returned earliest.
@@ -80,13 +84,13 @@ def enqueued_time_steps_back(model: Model) -> Iterator[str]:
     A resubmitted letter of a subscription is excused: it gets its number at once, before copies that were accepted
     earlier and are still on their way.
     """
-    lanes: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
+    lanes: dict[tuple[str, int, int], list[Delivery]] = defaultdict(list)
     for (place, uid, _), deliveries in model.copies.items():
         attempt = model.attempts.get(uid)
         is_ahead = "/Subscriptions/" in place and bool(model.resubmits[place, uid])
         if attempt is not None and not place.endswith(DEAD_LETTERS) and not is_ahead:
-            lanes[place, attempt.incarnation].append(deliveries[0])
-    for (place, _), lane in lanes.items():
+            lanes[place, attempt.incarnation, partition_of(deliveries[0].number)].append(deliveries[0])
+    for (place, _, _), lane in lanes.items():
         lane.sort(key=lambda each: each.number)
         newest: Delivery | None = None
         for delivery in lane:

@@ -27,6 +27,9 @@ def figures(ran: Ran, violations: Sequence[Violation]) -> dict[str, int]:
         "dropped": len(model.drops),
         "completed": sum(each.args["action"] == "complete" for each in settles),
         "cancelled": sum(each.outcome == OK for each in model.cancels.values()),
+        "transactions": sum(
+            each.args["via"] == "transaction" and each.outcome == OK for each in ran.history.of("send")
+        ),
         "faults": sum(ran.hit.values()),
         "violations": len(violations),
     }

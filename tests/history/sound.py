@@ -194,6 +194,37 @@ def made_again(story: Story) -> None:
     story.count("recreated", new=1, duplicates=0)
 
 
+def transacted(story: Story) -> None:
+    """Of equal ids, the first in the inbox wins. With settlements, messages may come into it after the answer."""
+    story.send("deals", "a", "b", name="x", since=0, settles=0, numbers=[None, 1])
+    story.consume("deals", ("a", 2))
+    story.drop("deals", "x", 1, 2, seconds_apart=0.0)
+    story.send("deals", "c", name="y", since=0, settles=1)
+    story.send("deals", "d", name="y")
+    story.consume("deals", ("d", 3))
+    story.drop("deals", "y", 4, 3)
+    story.now = 9_000_000
+    story.send("deals", "e", outcome=FAILED, since=0, settles=1, error="lock-lost, long after")
+
+
+def lock_lost_by_a_clock_ahead(story: Story) -> None:
+    story.send("deals", "a")
+    story.add("fault", fault="clock ahead")
+    story.send("deals", "b", outcome=FAILED, since=0, settles=1, error="message-lock-lost")
+    story.now += 60_000_000
+    story.consume("deals", ("a", 1), enqueued=0.1)
+
+
+def in_partitions(story: Story) -> None:
+    """The numbers of two partitions cannot be compared, and the message id shows which message was dropped."""
+    there = 3 << 48
+    story.send("by-property", "a", "b", name="x")
+    story.send("by-property", "c")
+    story.consume("by-property", ("a", there + 1), enqueued=0.1)
+    story.consume("by-property", ("c", 1), enqueued=0.3)
+    story.drop("by-property", "uid:b", 2 << 48, there + 1)
+
+
 SOUND = [
     plainly,
     retried,
@@ -212,4 +243,7 @@ SOUND = [
     by_rules,
     in_windows,
     made_again,
+    transacted,
+    lock_lost_by_a_clock_ahead,
+    in_partitions,
 ]

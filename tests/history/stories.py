@@ -53,6 +53,7 @@ class Story:
         outcome: str = OK,
         due: float | None = None,
         number: int | None = None,
+        numbers: Sequence[int | None] | None = None,
         colour: str = "red",
         incarnation: int = 0,
         session: str | None = None,
@@ -61,7 +62,8 @@ class Story:
         """Add a send. The id of each message is its uid, or the given name. `due` is in seconds from now."""
         when = None if due is None else BEGAN + self.now + round(due * SECOND)
         messages = [{"uid": uid, "id": name or uid, "colour": colour, "session": session, "due": when} for uid in uids]
-        result = {} if number is None else {"numbers": [number]}
+        found = [number] if number is not None else numbers
+        result = {} if found is None else {"numbers": found}
         return self.add(
             "send", outcome, result, entity=entity, via="http", incarnation=incarnation, messages=messages, **more
         )

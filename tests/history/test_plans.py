@@ -18,6 +18,7 @@ from .operations import (
     Resubmit,
     Send,
     Step,
+    Transact,
 )
 
 
@@ -37,7 +38,7 @@ def test_a_seed_always_gives_the_same_faults_and_another_seed_different_ones() -
 
 def test_every_kind_of_step_action_and_fault_occurs() -> None:
     done = [step for client in operations.CLIENTS for step in steps(7, client)]
-    kinds = {Send, Receive, Cancel, ReceiveDeferred, Resubmit, ChangeWindow, Forget, ChangeRule, Recreate}
+    kinds = {Send, Transact, Receive, Cancel, ReceiveDeferred, Resubmit, ChangeWindow, Forget, ChangeRule, Recreate}
     assert kinds <= {type(step) for step in done}
     actions = {action for step in done if isinstance(step, Receive) for action in step.actions}
     assert actions == {"complete", "abandon", "defer", "dead-letter", "renew"}
