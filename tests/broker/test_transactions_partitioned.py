@@ -16,7 +16,8 @@ from oncebus.entities import InvalidOperation
 from oncebus.store import Outcome
 
 # Their partitions are 6 and 11, as for the partition keys in Microsoft's own test.
-HERE, THERE = {"partition_key": "1"}, {"partition_key": "2"}
+HERE: dict[str, Any] = {"partition_key": "1"}
+THERE: dict[str, Any] = {"partition_key": "2"}
 SPANS = "cannot span several partitions"
 
 

@@ -64,9 +64,11 @@ class AmqpClient:
             return None if message.due is None else now + timedelta(seconds=message.due)
 
         whole = [
-            ServiceBusMessage(body, message_id=name, session_id=message.session, application_properties={**properties})
+            ServiceBusMessage(
+                body, message_id=name, session_id=message.session, application_properties=dict(own.items())
+            )
             for message in messages
-            for body, name, properties in [wire_form(SINKS[entity], message.uid, message.id, message.colour)]
+            for body, name, own in [wire_form(SINKS[entity], message.uid, message.id, message.colour)]
         ]
 
         def attempt() -> list[int] | None:

@@ -221,8 +221,9 @@ class Deal:
         """Return the state of the next answer to a delivery. `of_sender` says whether we sent the delivery."""
 
         def found(each: object) -> Disposition | None:
-            is_it = isinstance(each, Disposition) and each.role is of_sender
-            return each if is_it and each.first <= number <= (each.last or each.first) else None
+            if not isinstance(each, Disposition) or each.role is not of_sender:
+                return None
+            return each if each.first <= number <= (each.last or each.first) else None
 
         return self._next(found)[0].state
 

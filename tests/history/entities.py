@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 LOCK_SECONDS = 4
 COLOURS = ("red", "green", "blue")
@@ -92,7 +93,7 @@ def filter_of(colour: str) -> str:
 _UID = "uid:"
 
 
-def wire_form(sink: Sink, uid: str, name: str, colour: str) -> tuple[str, str, dict[str, str]]:
+def wire_form(sink: Sink, uid: str, name: str, colour: str) -> tuple[str, str, dict[str, Any]]:
     """Return the body, the message id and the properties with which a message is sent.
 
     The body is its uid, unless the body counts as the id. Where another value counts, the message id is unique.

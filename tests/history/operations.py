@@ -184,7 +184,7 @@ class _Planner:
 
     def messages(self, entity: str, count: int, *, may_wait: bool = True) -> tuple[Message, ...]:
         """Return messages to send. Most have new ids; some repeat an id of this client or one that all share."""
-        sink, made = SINKS[entity], []
+        sink, made = SINKS[entity], list[Message]()
         session = self.chance.choice(SESSIONS) if sink.has_sessions else None
         for _ in range(count):
             self._sent += 1
