@@ -93,6 +93,11 @@ OUTBOX_SCHEMA = pa.schema(
 )
 
 
+def partition_in(sequence: int) -> int:
+    """Return the partition in a sequence number."""
+    return sequence >> PARTITION_SHIFT
+
+
 def key_of(entity: int, message_id: str | bytes, partition_key: str | None) -> bytes:
     """Return the digest of a message's key.
 

@@ -22,7 +22,7 @@ from oncebus.broker.sending import (
 from oncebus.entities import EntityError, NotFound, Queue, Topic
 from oncebus.entities.detection_keys import CountedId
 from oncebus.inbox import Row
-from oncebus.messages import PARTITION_SHIFT
+from oncebus.messages import partition_in
 from oncebus.store import Message, Requeue, RequeueKind, Store
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Requeuer:
         expires = None if is_dead else message.expires
         origin = Origin(message.entity, message.sequence, requeue.hops, expires)
         if is_judged:
-            partition = message.sequence >> PARTITION_SHIFT if target.enable_partitioning else 0
+            partition = partition_in(message.sequence) if target.enable_partitioning else 0
             origin = replace(origin, partition=partition, scheduled=message.scheduled)
         return row_of(
             target,

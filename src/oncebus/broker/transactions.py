@@ -32,7 +32,7 @@ from oncebus.entities import (
     decided_partition,
 )
 from oncebus.errors import OncebusError
-from oncebus.messages import PARTITION_SHIFT
+from oncebus.messages import partition_in
 from oncebus.store import ChangesRefused, Outcome, SessionLock, Settlement
 
 LONGEST_SECONDS = 120
@@ -388,7 +388,7 @@ class Work:
         found = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
         changes = self.transaction.collected().changes
         if self._core.policies[entity.id].partitioned:
-            self.transaction.keep_to(entity, (each >> PARTITION_SHIFT for each in found if isinstance(each, int)))
+            self.transaction.keep_to(entity, (partition_in(each) for each in found if isinstance(each, int)))
         outcomes = [each if isinstance(each, Outcome) else Outcome.DONE for each in found]
         for at, settlement in enumerate(settlements):
             if settlement.token in taken:
@@ -408,7 +408,7 @@ class Work:
         entity = addresses.sendable(self._core.catalogue, path)
         self.transaction.join(entity, self._via, sends=False)
         if entity.enable_partitioning:
-            self.transaction.keep_to(entity, (sequence >> PARTITION_SHIFT for sequence in sequences))
+            self.transaction.keep_to(entity, map(partition_in, sequences))
         self._check_count(len(changes.cancelled) + len(sequences))
         self.transaction.hold(_CHANGE_BYTES * len(sequences))
         await self._see_sends(entity)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from oncebus.messages import PARTITION_SHIFT, TRANSACTION
+from oncebus.messages import TRANSACTION, partition_in
 from oncebus.store.base import StoreBase
 from oncebus.store.errors import ChangesRefused, SessionLockLost
 from oncebus.store.sessions import check_held
@@ -97,7 +97,7 @@ def _keep(tables: Tables, sent: Sequence[Pending]) -> list[Pending]:
     tables.body_files.refer((each.blob, 1) for each in pending if each.blob is not None)
     # Nobody else may get these numbers after a restart, and no row of the inbox has them yet.
     tables.records.raise_highest(
-        Highest(each.entity, each.sequence >> PARTITION_SHIFT, each.sequence, 0)
+        Highest(each.entity, partition_in(each.sequence), each.sequence, 0)
         for each in pending
         if each.sequence is not None
     )
