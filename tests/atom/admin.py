@@ -15,6 +15,9 @@ VERSION = "api-version=2021-05"
 COUNTS = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
 
 
+_TRACKING = re.compile(r" TrackingId:[0-9a-f-]{36}, SystemTracker:.*, Timestamp:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+
+
 def description(kind: str, content: str = "") -> bytes:
     """Return an entry with a description; its elements are XML already."""
     inside = f'<{kind} xmlns="{SERVICE_BUS}" xmlns:i="http://www.w3.org/2001/XMLSchema-instance">{content}</{kind}>'
@@ -73,10 +76,15 @@ def links(answer: Answer) -> list[tuple[str, str]]:
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
-    """Return the status and the detail of an error. The body must have the same status."""
+    """Return the status and the detail of an error, without what it ends with. The body must have the same status."""
     document = ElementTree.fromstring(answer.body)
     assert (document.tag, document.findtext("Code")) == ("Error", str(answer.status))
-    return answer.status, document.findtext("Detail") or ""
+    return answer.status, without_tracking(document.findtext("Detail") or "")
+
+
+def without_tracking(text: str) -> str:
+    """Return the text of an error without its tracking id and time."""
+    return _TRACKING.sub("", text)
 
 
 def sub_code(detail: str) -> int | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atom.admin import VERSION, Admin, described, description, elements, refusal, titles
+from atom.admin import VERSION, Admin, described, description, elements, refusal, titles, without_tracking
 from httpfront.http_front import LISTENER, ROOT, SENDER, Front, Shared, scenario, token
 from oncebus.access import AuthorizationRule, Right, make_token
 from oncebus.durations import HOUR
@@ -17,15 +17,12 @@ REQUESTS = [
     ("DELETE", "orders", "Authorization failed for specified action: Manage,EntityDelete."),
     ("GET", "$Resources/queues", "Manage,EntityRead claims required"),
     ("GET", "$namespaceinfo", "Manage,EntityRead claims required"),
-    ("GET", "news/subscriptions", "Manage,EntityRead claims required"),
-    ("PUT", "news/subscriptions/new", "Authorization failed for specified action: Manage,EntityWrite."),
-    ("DELETE", "news/subscriptions/all", "Authorization failed for specified action: Manage,EntityDelete."),
-    ("PUT", "news/subscriptions/all/rules/new", "Authorization failed for specified action: Manage,EntityWrite."),
-    (
-        "DELETE",
-        "news/subscriptions/all/rules/$Default",
-        "Authorization failed for specified action: Manage,EntityDelete.",
-    ),
+    ("GET", "news/subscriptions", "denied for the operation 'EnumerateSubscriptions' on the endpoint"),
+    ("GET", "news/subscriptions/all", "denied for the operation 'GetSubscription' on the endpoint"),
+    ("PUT", "news/subscriptions/new", "denied for the operation 'PutSubscription' on the endpoint"),
+    ("DELETE", "news/subscriptions/all", "denied for the operation 'DeleteSubscription' on the endpoint"),
+    ("PUT", "news/subscriptions/all/rules/new", "denied for the operation 'PutRule' on the endpoint"),
+    ("DELETE", "news/subscriptions/all/rules/$Default", "denied for the operation 'DeleteRule' on the endpoint"),
 ]
 SUPPLEMENTARY = "ServiceBusSupplementaryAuthorization"
 DEAD_LETTERS = "ServiceBusDlqSupplementaryAuthorization"
@@ -66,7 +63,8 @@ def test_without_a_token_the_answer_does_not_depend_on_what_exists(shared: Share
             for path in ("/orders", "/nothing", "/$Resources/queues", "/$namespaceinfo", "/%ff")
             for query in (VERSION, "api-version=1", "")
         ]
-        assert {(answer.status, answer.text) for answer in answers} == {(401, answers[0].text)}
+        texts = {(answer.status, without_tracking(answer.text)) for answer in answers}
+        assert texts == {(401, without_tracking(answers[0].text))}
 
     shared(play)
 
@@ -76,6 +74,7 @@ def test_a_token_for_the_requested_address_suffices(tmp_path: Path) -> None:
 
     async def play(front: Front) -> None:
         await front.topic("News", "All")
+        await front.queue("Other")
         for path, resource in (
             ("$Resources/Queues", "$resources/queues?api-version=2021-05"),
             ("$namespaceinfo", "$namespaceinfo?api-version=2021-05"),
@@ -84,7 +83,7 @@ def test_a_token_for_the_requested_address_suffices(tmp_path: Path) -> None:
         ):
             own = token(front.time, ROOT, resource)
             assert (await Admin(front).get(path, token=own)).status == 200, path
-            assert (await Admin(front).get("other", token=own)).status == 401
+            assert (await Admin(front).get("Other", token=own)).status == 401
 
     scenario(tmp_path, play, pipeline=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from atom.admin import (
     refusal,
     titles,
 )
-from httpfront.http_front import Front, Shared, scenario
+from httpfront.http_front import SENDER, Front, Shared, scenario, token
 from oncebus.entities import Subscription
 
 
@@ -46,8 +47,8 @@ def test_unknown_versions_are_rejected(tmp_path: Path) -> None:
 def test_the_root_needs_no_version_and_lists_no_entities(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        for query, token in (("", None), ("", ""), (VERSION, "")):
-            answer = await front.ask("GET", "/", query=query, token=token)
+        for query, given in (("", None), ("", ""), (VERSION, "")):
+            answer = await front.ask("GET", "/", query=query, token=given)
             assert titles(answer) == []
             assert '<title type="text">Publicly Listed Services</title>' in answer.text
         assert (await front.ask("PUT", "/", b"")).status == 404
@@ -146,5 +147,49 @@ def test_rules_of_a_subscription_named_like_an_operation(shared: Shared) -> None
         assert (await admin.create(f"{at}/Rules/r", "Rule", rule)).status == 201
         assert (await admin.delete(f"{at}/Rules/r")).status == 200
         assert (await admin.delete(at)).status == 200
+
+    shared(play)
+
+
+@pytest.mark.parametrize("path", ["orders/$DeadLetterQueue", "orders/$Transfer/$deadletterqueue"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_sub_queue_has_no_description(shared: Shared, method: str, path: str) -> None:
+    async def play(front: Front) -> None:
+        body = description("QueueDescription")
+        assert refusal(await front.ask(method, f"/{path}", body, query=VERSION))[0] == 400
+
+    shared(play)
+
+
+def test_a_path_that_names_nothing_is_an_empty_feed_for_any_token(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        for path in (
+            "nothing",
+            "news/subscriptions/nothing",
+            "nothing/subscriptions",
+            "news/subscriptions/all/rules/x",
+        ):
+            assert titles(await Admin(front).get(path, token=token(front.time, SENDER))) == []
+
+    shared(play)
+
+
+def test_errors_end_with_the_id_and_the_place_of_the_request(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        refused = await Admin(front).get("orders/$DeadLetterQueue")
+        ends = r" TrackingId:[0-9a-f-]{36}, SystemTracker:[a-z.]+:orders/\$DeadLetterQueue, Timestamp:[-0-9T:]+<"
+        assert re.search(ends, refused.text)
+
+    shared(play)
+
+
+def test_forward_targets_keep_their_scheme(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        admin = Admin(front)
+        for scheme in ("https", "sb"):
+            target = f"{scheme}://bus.example.org/orders"
+            made = await admin.create(f"to-{scheme}", ForwardTo=target, ForwardDeadLetteredMessagesTo=target)
+            assert described(made)["ForwardTo"] == target
+            assert described(await admin.get(f"to-{scheme}"))["ForwardDeadLetteredMessagesTo"] == target
 
     shared(play)

@@ -87,7 +87,7 @@ ENTITIES = st.one_of(
 
 
 def without_times(entity: Queue | Topic | Subscription) -> Queue | Topic | Subscription:
-    return replace(entity, created_at=0, updated_at=0, accessed_at=0)
+    return replace(entity, created_at=0, updated_at=0)
 
 
 @given(ENTITIES)
@@ -97,24 +97,16 @@ def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscri
     given_again = read_entry(body)
     match entity:
         case Queue():
-            made: Queue | Topic | Subscription = read_description(given_again).created(
-                Queue(name=entity.name, id=entity.id), 5
-            )
+            blank = Queue(name=entity.name, id=entity.id)
+            made: Queue | Topic | Subscription = read_description(given_again).created(blank)
         case Topic():
-            made = read_description(given_again).created(Topic(name=entity.name, id=entity.id), 5)
+            made = read_description(given_again).created(Topic(name=entity.name, id=entity.id))
         case _:
             base = Subscription(
                 topic=entity.topic, name=entity.name, id=entity.id, topic_id=entity.topic_id, rules=entity.rules
             )
-            made = read_description(given_again).created(base, 5)
-    if isinstance(entity, Queue | Topic) and not isinstance(made, Subscription):
-        # Rules get new times when they are created, so they are compared separately.
-        kept = [(rule.name, rule.rights, rule.primary_key, rule.secondary_key) for rule in entity.authorization_rules]
-        assert [(r.name, r.rights, r.primary_key, r.secondary_key) for r in made.authorization_rules] == kept
-        made = replace(made, authorization_rules=entity.authorization_rules)
+            made = read_description(given_again).created(base)
     assert without_times(made) == without_times(entity)
-    # Equal states have equal tags.
-    assert etag_of(written_description(entity)) == etag_of(written_description(replace(entity, accessed_at=9)))
     assert etag_of(written_description(entity)) != etag_of(written_description(replace(entity, created_at=2**53)))
 
 

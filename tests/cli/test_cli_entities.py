@@ -76,7 +76,6 @@ def test_all_flags_of_az_set_their_properties(served: Served) -> None:
         max_message_size_in_kilobytes=256,
         created_at=made.created_at,
         updated_at=made.updated_at,
-        accessed_at=made.accessed_at,
     )
 
 

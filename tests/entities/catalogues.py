@@ -67,8 +67,6 @@ AUTHORIZATION_RULES = st.builds(
     st.frozensets(st.sampled_from(Right), min_size=1),
     KEYS,
     KEYS,
-    st.none() | TIMES,
-    st.none() | TIMES,
 )
 
 QUEUES = st.builds(
@@ -101,7 +99,7 @@ SUBSCRIPTIONS = st.builds(
     topic_id=st.integers(1, 9),
     status=st.sampled_from(EntityStatus),
     rules=st.lists(RULES, max_size=3).map(tuple),
-    accessed_at=TIMES,
+    created_at=TIMES,
 )
 
 

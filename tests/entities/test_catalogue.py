@@ -40,7 +40,7 @@ SOME = (
 def test_a_creation_gives_an_id_times_and_the_next_version() -> None:
     assert [SOME.version, SOME.next_id] == [3, 4]
     queue = SOME.queue("orders")
-    assert (queue.name, queue.id, queue.created_at, queue.updated_at, queue.accessed_at) == ("Orders", 1, T1, T1, T1)
+    assert (queue.name, queue.id, queue.created_at, queue.updated_at) == ("Orders", 1, T1, T1)
     assert EMPTY.find("Orders") is None, "a catalogue never changes"
 
 

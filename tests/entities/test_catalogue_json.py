@@ -77,8 +77,6 @@ def test_rules_with_unusable_names_from_an_older_version_are_ignored(
         "rights": ["Send", "Listen", "Manage"],
         "primary_key": "secret-one",
         "secondary_key": "secret-two",
-        "created_at": None,
-        "modified_at": None,
     }
     odd = [
         {**fine, "name": "odd name"},

@@ -109,7 +109,7 @@ def comparable(catalogue: Catalogue) -> dict[str, Entity]:
     """Return the entities without the fields that each creation sets anew."""
     found: dict[str, Entity] = {}
     for path, entity in catalogue.entities.items():
-        plain = replace(entity, id=0, created_at=0, updated_at=0, accessed_at=0)
+        plain = replace(entity, id=0, created_at=0, updated_at=0)
         if isinstance(plain, Subscription):
             rules = sorted((replace(rule, created_at=0) for rule in plain.rules), key=lambda rule: rule.name)
             plain = replace(plain, topic_id=0, rules=tuple(rules))

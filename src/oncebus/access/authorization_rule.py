@@ -38,16 +38,13 @@ class WhichKey(enum.StrEnum):
 class AuthorizationRule:
     """A rule of the namespace or of an entity. A token signed with one of its keys has its rights there and below.
 
-    `rights` becomes `Rights`, which keeps their order. Only rules of entities have `created_at` and `modified_at`. The
-    repr shows no key. Raises `BadAuthorizationRule`.
+    `rights` becomes `Rights`, which keeps their order. The repr shows no key. Raises `BadAuthorizationRule`.
     """
 
     name: str
     rights: frozenset[Right]
     primary_key: str = field(repr=False)
     secondary_key: str = field(repr=False)
-    created_at: int | None = None
-    modified_at: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

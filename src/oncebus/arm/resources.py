@@ -63,7 +63,7 @@ def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Re
         "updatedAt": iso8601(described.updated_at),
         "accessedAt": iso8601(runtime.accessed_at),
         "countDetails": {
-            "activeMessageCount": runtime.counts.active,
+            "activeMessageCount": runtime.active,
             "deadLetterMessageCount": runtime.counts.dead_letter,
             "scheduledMessageCount": runtime.counts.scheduled,
             "transferMessageCount": runtime.counts.transfer,

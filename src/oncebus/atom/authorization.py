@@ -16,7 +16,6 @@ from oncebus.atom import markup
 from oncebus.atom.document import Element
 from oncebus.entities import BadRequest
 from oncebus.errors import shown
-from oncebus.http.times import iso8601
 from oncebus.management.authorization import GivenRule, read_rights, rights_in_order
 
 _TYPE = "SharedAccessAuthorizationRule"
@@ -48,12 +47,10 @@ _KEYS = ("PrimaryKey", "SecondaryKey")
 
 
 def _written(rule: AuthorizationRule) -> str:
-    times = (("CreatedTime", rule.created_at), ("ModifiedTime", rule.modified_at))
     content = (
         markup.field("ClaimType", "SharedAccessKey"),
         markup.field("ClaimValue", "None"),
         markup.tag("Rights", "".join(markup.field("AccessRights", right) for right in rights_in_order(rule.rights))),
-        *(markup.field(name, iso8601(time)) for name, time in times if time is not None),
         markup.field("KeyName", rule.name),
         markup.field("PrimaryKey", rule.primary_key),
         markup.field("SecondaryKey", rule.secondary_key),

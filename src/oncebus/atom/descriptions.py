@@ -14,7 +14,7 @@ from oncebus.entities import Catalogue, Queue, Subscription, Tier, Topic
 from oncebus.entities.descriptions import FORWARDING
 from oncebus.http.times import iso8601
 from oncebus.management.given import Given
-from oncebus.management.properties import PROPERTIES, Property, ValueType, read, written
+from oncebus.management.properties import PROPERTIES, Property, read, written
 from oncebus.management.runtime import Runtime, namespace_times
 
 EXTENSIONS = "urn:oncebus:extensions"
@@ -125,6 +125,12 @@ def read_description(node: Element) -> Given:
         for name, each in PROPERTIES[kind].items()
         if name in members
     }
+    targets = [
+        members[name].text for name, each in PROPERTIES[kind].items() if each.field in FORWARDING and name in members
+    ]
+    if targets:
+        is_https = any(target.strip().lower().startswith("https://") for target in targets)
+        values["forward_scheme"] = "https" if is_https else "sb"
     rules = read_rules(members[_RULES]) if _RULES in members else None
     first = read_rule(members[_DEFAULT_RULE]) if _DEFAULT_RULE in members else None
     return Given(values, rules, first)
@@ -180,8 +186,8 @@ def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str
     value = each.value_of(entity)
     if value is None:
         return ""
-    if host and each.type is ValueType.TEXT and each.field in FORWARDING:
-        value = f"sb://{host}/{value}"
+    if host and each.field in FORWARDING and not isinstance(entity, Topic):
+        value = f"{entity.forward_scheme}://{host}/{value}"
     return markup.field(name, written(value, each.type))
 
 
@@ -210,7 +216,7 @@ def _read_only(entity: Queue | Topic | Subscription, runtime: Runtime | None) ->
 def _count_details(runtime: Runtime) -> str:
     counts = runtime.counts
     each = {
-        "ActiveMessageCount": counts.active,
+        "ActiveMessageCount": runtime.active,
         "DeadLetterMessageCount": counts.dead_letter,
         "ScheduledMessageCount": counts.scheduled,
         "TransferMessageCount": counts.transfer,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TypeVar
+from urllib.parse import unquote
+from uuid import uuid4
 
 from starlette.responses import Response
 from starlette.types import Scope
 
-from oncebus.access import Grant, Guard, Operation
+from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason
 from oncebus.atom.changes import FIRST_VERSION, Asker, delete, description_etag, found, put, rule_etag
 from oncebus.atom.descriptions import (
     FILTER_COUNTS,
@@ -21,11 +24,11 @@ from oncebus.atom.entries import Entry, Site, entry_response, feed_response, rea
 from oncebus.atom.paths import AtomPath, Shape, target_of
 from oncebus.atom.rules import written_rule
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
+from oncebus.entities import Catalogue, Entity, NotFound, Queue, Rule, Subscription, Topic
 from oncebus.entities.descriptions import FORWARDING, EntityKind, rules_by_name
 from oncebus.entities.names import rule_path
 from oncebus.errors import shown
-from oncebus.http.errors import answer, bad, wrong_method
+from oncebus.http.errors import bad, error_answer, error_response, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import PAGE, has_api_version, page_in, query_of
 from oncebus.http.requests import HttpRequest
@@ -37,6 +40,14 @@ API_VERSIONS = (FIRST_VERSION, "2021-05", _LAST_VERSION)
 _HOST = "localhost"
 
 _LISTS = {Shape.QUEUES: "Queues", Shape.TOPICS: "Topics", Shape.SUBSCRIPTIONS: "Subscriptions", Shape.RULES: "Rules"}
+_NAMES = {
+    Shape.SUBSCRIPTION: "Subscription",
+    Shape.SUBSCRIPTIONS: "Subscriptions",
+    Shape.RULE: "Rule",
+    Shape.RULES: "Rules",
+}
+"""What the operations on subscriptions and rules are named after, in errors."""
+
 _SUPPLEMENTARY = dict(
     zip(FORWARDING, ("ServiceBusSupplementaryAuthorization", "ServiceBusDlqSupplementaryAuthorization"), strict=True)
 )
@@ -55,7 +66,7 @@ class Atom:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
-        return await answered(request, self._respond(request), answer)
+        return await answered(request, self._respond(request), lambda error: _tracked(error, request))
 
     def owns(self, scope: Scope) -> bool:
         """Return whether a request manages entities. It has an api-version, except at the root."""
@@ -71,7 +82,10 @@ class Atom:
         is_one = target.shape in (Shape.ENTITY, Shape.SUBSCRIPTION, Shape.RULE)
         if request.method not in (("GET", "PUT", "DELETE") if is_one else ("GET",)):
             raise wrong_method(request.method, ["GET", "PUT", "DELETE"] if is_one else ["GET"])
-        self._guard.require(grant, _operation(request, target), target.path)
+        if request.method == "GET" and not _exists(self._broker.catalogue, target):
+            # As the service does, for any valid token.
+            return feed_response(target.path, target.path, (), site, self._broker.clock.now(), 0, PAGE, False)
+        self._require(grant, request, target)
         if request.method == "PUT":
             return await self._put(request, target, grant, site)
         if request.method == "DELETE":
@@ -82,6 +96,21 @@ class Atom:
         if target.shape is Shape.NAMESPACE:
             return self._namespace(site)
         return await self._list(target, query, site)
+
+    def _require(self, grant: Grant, request: HttpRequest, target: AtomPath) -> None:
+        operation = _operation(request, target)
+        try:
+            self._guard.require(grant, operation, target.path)
+        except AccessRefused as error:
+            name = _NAMES.get(target.shape)
+            if name is None or error.reason is Reason.EXPIRED:
+                raise
+            verb = "Enumerate" if target.shape in _LISTS else request.method.capitalize()
+            raise AccessRefused(
+                error.reason,
+                f"SubCode=40100. Unauthorized: access is denied for the operation '{verb}{name}' on the endpoint "
+                f"'sb://{request.named_host}/{target.path}'.",
+            ) from None
 
     def _site(self, request: HttpRequest, query: dict[str, str]) -> Site:
         version = query.get("api-version", "")
@@ -137,6 +166,29 @@ class Atom:
             entries = [_entry_of(entity, runtime, site) for entity, runtime in zip(page, runtimes, strict=True)]
         now = self._broker.clock.now()
         return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
+
+
+def _tracked(error: Exception, request: HttpRequest) -> Response:
+    """Return the response to a request that failed. Its text ends as the service's texts do: clients search for it."""
+    status, text, headers = error_answer(error)
+    path = unquote(request.scope["raw_path"].decode("ascii", "replace"), errors="replace").strip("/")
+    tracker = f"TrackingId:{uuid4()}, SystemTracker:{request.named_host or _HOST}:{path}"
+    return error_response(status, f"{text} {tracker}, Timestamp:{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", headers)
+
+
+def _exists(catalogue: Catalogue, target: AtomPath) -> bool:
+    if target.shape in (Shape.NAMESPACE, Shape.QUEUES, Shape.TOPICS):
+        return True
+    try:
+        if target.shape is Shape.RULE:
+            catalogue.rule(target.name, target.subscription, target.rule)
+        elif target.shape is Shape.SUBSCRIPTIONS:
+            catalogue.topic(target.name)
+        else:
+            found(catalogue, target)
+    except NotFound:
+        return False
+    return True
 
 
 def _operation(request: HttpRequest, target: AtomPath) -> Operation:

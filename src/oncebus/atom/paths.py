@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from oncebus.entities import subscription_path
+from oncebus.entities import BadRequest, subscription_path
 from oncebus.entities.names import SUBSCRIPTIONS, rule_path
 from oncebus.errors import shown
 from oncebus.http.errors import Refused
@@ -63,7 +63,7 @@ class AtomPath(NamedTuple):
 
 
 def target_of(raw_path: bytes) -> AtomPath:
-    """Parse the path of a request. Raises `Refused` with status 404."""
+    """Parse the path of a request. Raises `Refused` with status 404, or `BadRequest` for a sub-queue."""
     segments = "/".join(segments_of(raw_path)).split("/")
     words = [segment.lower() for segment in segments]
     if words == ["$namespaceinfo"]:
@@ -74,6 +74,8 @@ def target_of(raw_path: bytes) -> AtomPath:
                 404, f"There is no list at the path {shown('/'.join(segments))}. The lists are queues and topics."
             )
         return AtomPath(Shape(words[1]))
+    if words[-1] == "$deadletterqueue":
+        raise BadRequest(f"The path {shown('/'.join(segments))} is a sub-queue, which has no description of its own.")
     if SUBSCRIPTIONS.lower() not in words[1:]:
         return AtomPath(Shape.ENTITY, "/".join(segments))
     at = words.index(SUBSCRIPTIONS.lower(), 1)

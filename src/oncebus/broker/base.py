@@ -15,6 +15,7 @@ from oncebus.broker.latencies import Latencies
 from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.refusals import Refusals
 from oncebus.broker.tracing import Tracer
+from oncebus.durations import FIRST_MOMENT
 from oncebus.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
@@ -120,9 +121,12 @@ class BrokerBase:
         return self._core.held(entity)
 
     def accessed_at(self, entity: Entity) -> int:
-        """Return when an entity was last used, in microseconds since 1970."""
+        """Return when an entity was last used, in microseconds since 1970.
+
+        `FIRST_MOMENT` if it was not used since the broker started.
+        """
         last = self._core.accesses.last(entity.id)
-        return entity.accessed_at if last is None else self._began + last
+        return FIRST_MOMENT if last is None else self._began + last
 
     @property
     def consumers(self) -> Consumers:

@@ -265,7 +265,9 @@ class Core:
             self.policies = policies_of(after)
             self._copies = copies_by_topic(after, above=1)
             for entity in touched:
-                self.note_access(entity)
+                self.accesses.note_change(entity.id)
+                if isinstance(entity, Subscription):
+                    self.accesses.note_change(entity.topic_id)
             deleted = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
             if deleted:
                 await self._delete(deleted, after.version)

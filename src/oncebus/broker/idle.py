@@ -26,6 +26,11 @@ class Accesses:
         self._passed = passed
         self._began = passed()
         self._last: dict[int, int] = {}
+        self._changed: dict[int, int] = {}
+
+    def note_change(self, entity: int) -> None:
+        """Record that an entity was created or changed now. Its idle time begins anew, but this is not an access."""
+        self._changed[entity] = self._passed()
 
     def note(self, entity: int) -> None:
         """Record that an entity is being used now."""
@@ -39,6 +44,7 @@ class Accesses:
         """Forget entities that were deleted."""
         for entity in entities:
             self._last.pop(entity, None)
+            self._changed.pop(entity, None)
 
     def idle(self, catalogue: Catalogue) -> list[Entity]:
         """Return the entities whose `auto_delete_on_idle` has passed since their last access."""
@@ -46,9 +52,11 @@ class Accesses:
         return [
             entity
             for entity in catalogue.entities.values()
-            if entity.auto_delete_on_idle < NO_LIMIT
-            and now - self._last.get(entity.id, self._began) >= entity.auto_delete_on_idle
+            if entity.auto_delete_on_idle < NO_LIMIT and now - self._touched(entity.id) >= entity.auto_delete_on_idle
         ]
+
+    def _touched(self, entity: int) -> int:
+        return max(self._last.get(entity, self._began), self._changed.get(entity, self._began))
 
 
 class Use:

@@ -190,7 +190,7 @@ class Catalogue:
         new = self._checked(entity, Occasion(self.namespace))
         if isinstance(new, Subscription):
             new = self._with_first_rules(new, now, [Rule()] if rules is None else rules)
-        new = replace(new, id=self.next_id, created_at=now, updated_at=now, accessed_at=now)
+        new = replace(new, id=self.next_id, created_at=now, updated_at=now)
         return replace(self._with(new), next_id=self.next_id + 1)
 
     def updated(self, entity: Entity, now: int) -> Catalogue:
@@ -205,9 +205,7 @@ class Catalogue:
         new = self._checked(replace(entity, **kept), Occasion(self.namespace, "updating", old))
         # After the clock steps back, an update must not look older than the version before it.
         changed_at = max(now, old.updated_at)
-        return self._with(
-            replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at, accessed_at=old.accessed_at)
-        )
+        return self._with(replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at))
 
     def detecting(self, path: str, window: int | None, now: int, detection_key: str | None = None) -> Catalogue:
         """Return the catalogue in which an existing queue or topic detects duplicates. An extension beyond Azure.

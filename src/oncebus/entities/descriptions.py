@@ -65,7 +65,8 @@ class Namespace:
 class Queue:
     """A queue. `max_message_size_in_kilobytes` is None for the default of the tier.
 
-    `detection_key` is None for the MessageId: see `oncebus.entities.detection_keys`.
+    `detection_key` is None for the MessageId: see `oncebus.entities.detection_keys`. `forward_scheme` is the scheme in
+    which the forward targets were written.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Queue:
     status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
+    forward_scheme: str = "sb"
     user_metadata: str | None = None
     support_ordering: bool = True
     auto_delete_on_idle: int = NO_LIMIT
@@ -93,7 +95,6 @@ class Queue:
     detection_key: str | None = None
     created_at: int = 0
     updated_at: int = 0
-    accessed_at: int = 0
 
     @property
     def path(self) -> str:
@@ -133,7 +134,6 @@ class Topic:
     detection_key: str | None = None
     created_at: int = 0
     updated_at: int = 0
-    accessed_at: int = 0
 
     @property
     def path(self) -> str:
@@ -210,7 +210,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A subscription to the topic named in `topic`. Its rules are in the order of their creation."""
+    """A subscription to the topic named in `topic`. Its rules are in the order of their creation.
+
+    `forward_scheme` is the scheme in which the forward targets were written.
+    """
 
     topic: str
     name: str
@@ -226,12 +229,12 @@ class Subscription:
     status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
+    forward_scheme: str = "sb"
     user_metadata: str | None = None
     auto_delete_on_idle: int = NO_LIMIT
     rules: tuple[Rule, ...] = ()
     created_at: int = 0
     updated_at: int = 0
-    accessed_at: int = 0
 
     @property
     def path(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate, parsedate_to_datetime
 
-from oncebus.durations import LAST_MOMENT, SECOND
+from oncebus.durations import FIRST_MOMENT, LAST_MOMENT, SECOND
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -20,7 +20,12 @@ def rfc1123(time: int) -> str:
 
 
 def iso8601(time: int) -> str:
-    """Return a time like `1994-11-06T08:49:37.000000Z`. A time beyond the last possible date becomes that date."""
+    """Return a time like `1994-11-06T08:49:37.000000Z`. A time beyond the last possible date becomes that date.
+
+    The first possible date stands for "never", which .NET writes without a fraction.
+    """
+    if time <= FIRST_MOMENT:
+        return "0001-01-01T00:00:00Z"
     moment = _EPOCH + min(time, LAST_MOMENT) * _MICROSECOND
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 

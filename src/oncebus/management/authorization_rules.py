@@ -73,7 +73,7 @@ class AuthorizationRules:
         if owner is None:
             await asyncio.to_thread(self._key_file().remove, name)
         else:
-            await self._change(owner, lambda rules, _: tuple(each for each in rules if each.name != removed.name))
+            await self._change(owner, lambda rules: tuple(each for each in rules if each.name != removed.name))
         return True
 
     async def regenerate(self, owner: Owner | None, name: str, which: WhichKey, key: str | None) -> None:
@@ -86,10 +86,8 @@ class AuthorizationRules:
             await asyncio.to_thread(self._key_file().rotate, name, which, key)
             return
 
-        def change(rules: Rules, now: int) -> Rules:
-            return tuple(
-                replace(rule.rotated(which, key), modified_at=now) if rule.name == old.name else rule for rule in rules
-            )
+        def change(rules: Rules) -> Rules:
+            return tuple(rule.rotated(which, key) if rule.name == old.name else rule for rule in rules)
 
         await self._change(owner, change)
 
@@ -120,10 +118,10 @@ class AuthorizationRules:
             raise RulesFixed(self._broker.catalogue.namespace.name)
         return self._keys
 
-    async def _change(self, owner: Owner, change: Callable[[Rules, int], Rules]) -> None:
+    async def _change(self, owner: Owner, change: Callable[[Rules], Rules]) -> None:
         def how(catalogue: Catalogue, now: int) -> Catalogue:
             entity = _entity(catalogue, owner)
-            return catalogue.updated(replace(entity, authorization_rules=change(entity.authorization_rules, now)), now)
+            return catalogue.updated(replace(entity, authorization_rules=change(entity.authorization_rules)), now)
 
         await self._broker.change(how)
 

@@ -35,7 +35,7 @@ def create(blank: Entity, given: Given, permit: Permit) -> Change:
     """Return the change that creates an entity. `blank` gives its kind and name."""
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
-        new = given.created(blank, now)
+        new = given.created(blank)
         permit(None, new)
         return catalogue.created(new, now, None if given.default_rule is None else [given.default_rule])
 
@@ -51,7 +51,7 @@ def update(blank: Entity, given: Given, permit: Permit, check: Check) -> Change:
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         old = catalogue.get(blank.path, type(blank))
         check(old)
-        new = given.updated(old, now)
+        new = given.updated(old)
         permit(old, new)
         return catalogue.updated(new, now)
 
@@ -69,7 +69,7 @@ def put(blank: Entity, given: Given, permit: Permit) -> Change:
         old = catalogue.find(blank.path)
         if not isinstance(old, type(blank)):
             return creation(catalogue, now)
-        new = given.replaced(old, now)
+        new = given.replaced(old)
         permit(old, new)
         return catalogue.updated(new, now)
 

@@ -97,7 +97,7 @@ def plan(
         if authorization.kind is not None:
             planner.put_authorization(authorization)
     known = tuple(namespace_rules or ())
-    authorizations = _of_namespace(wanted, known, now, problems, may_change=namespace_rules is not None)
+    authorizations = _of_namespace(wanted, known, problems, may_change=namespace_rules is not None)
     problems.check()
     after = planner.after if planner.after is before else replace(planner.after, version=before.version + 1)
     return Plan(before, after, wanted, known, authorizations)
@@ -154,7 +154,7 @@ class _Planner:
             self._check_rule(rule)
         try:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
-            new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
+            new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic))
             rules = None if wanted.first_rules is None else [each.rule for each in wanted.first_rules]
             self.after = self.after.created(new, self._now, rules)
         except OncebusError as error:
@@ -171,9 +171,9 @@ class _Planner:
             return
         try:
             if self._before.entity(old.id) is None:
-                new = Given({**wanted.given.values}).created(old, self._now)
+                new = Given({**wanted.given.values}).created(old)
             else:
-                new = wanted.given.replaced(old, self._now)
+                new = wanted.given.replaced(old)
             self._update(new)
         except OncebusError as error:
             self._explain(wanted, old, error)
@@ -221,7 +221,7 @@ class _Planner:
             return
         with self._problems.noted(wanted.place):
             entity = self.after.topic(wanted.name) if wanted.kind is Topic else self.after.queue(wanted.name)
-            rules = wanted.given.put_into(entity.authorization_rules, self._now)
+            rules = wanted.given.put_into(entity.authorization_rules)
             self._update(replace(entity, authorization_rules=rules))
 
     def _found(self, wanted: WantedEntity) -> Any:
@@ -285,7 +285,7 @@ def _named(subscription: Subscription, name: str) -> Rule | None:
 
 
 def _of_namespace(
-    wanted: Wanted, known: tuple[AuthorizationRule, ...], now: int, problems: Problems, *, may_change: bool
+    wanted: Wanted, known: tuple[AuthorizationRule, ...], problems: Problems, *, may_change: bool
 ) -> tuple[AuthorizationRule, ...]:
     """Return the authorization rules that the namespace will have."""
     rules = {rule.name.lower(): rule for rule in known}
@@ -296,7 +296,7 @@ def _of_namespace(
             if not may_change:
                 raise Fault("The authorization rules of the namespace cannot be changed here.")
             old = rules.get(each.given.name.lower())
-            new = each.given.made(old, now)
+            new = each.given.made(old)
             if old is None or new.rights != old.rights:
                 rules[new.name.lower()] = new
             if len(rules) > MOST_RULES:

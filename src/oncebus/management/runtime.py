@@ -26,7 +26,8 @@ from oncebus.store import Counts
 class Runtime:
     """The current state of an entity.
 
-    `accessed_at` is in microseconds since 1970. The numbers of subscriptions and filters are 0 unless it is a topic.
+    `accessed_at` is in microseconds since 1970, `FIRST_MOMENT` for an unused entity. The numbers of subscriptions and
+    filters are 0 unless it is a topic.
     """
 
     counts: Counts
@@ -37,11 +38,15 @@ class Runtime:
     correlation_filters: int = 0
 
     @property
+    def active(self) -> int:
+        """Return the number of active messages as the service counts them: deferred ones too."""
+        return self.counts.active + self.counts.deferred
+
+    @property
     def messages(self) -> int:
         """Return the number of messages in all states."""
         counts = self.counts
-        own = counts.active + counts.deferred + counts.scheduled + counts.dead_letter
-        return own + counts.transfer + counts.transfer_dead_letter
+        return self.active + counts.scheduled + counts.dead_letter + counts.transfer + counts.transfer_dead_letter
 
 
 def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:
