@@ -228,6 +228,8 @@ def test_a_token_is_put_before_anything_else(tmp_path: Path) -> None:
         missing = "The messaging entity 'sb://localhost/nowhere' could not be found."
         assert await put(root, name="amqp://localhost:5672/nowhere/$management") == (404, missing)
         listener = make_token("sb://localhost/orders", LISTENER.name, LISTENER.secondary_key, end)
+        # Nor does a valid token tell which other entities exist.
+        assert [(await put(listener, name=f"sb://localhost/{name}"))[0] for name in ("other", "nowhere")] == [202, 202]
         assert await put(listener, type="jwt") == (202, "Accepted")
         assert client.connection.is_trusted
         # It is verified again before it expires.

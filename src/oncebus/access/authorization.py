@@ -37,22 +37,26 @@ class Grant:
     """The path of the entity whose rule signed the token; empty for the namespace."""
     owner_of: OwnerOf | None = field(default=None, kw_only=True, repr=False, compare=False)
 
+    def covers(self, path: str) -> bool:
+        """Return whether the token is about the entity at `path`, which need not exist."""
+        try:
+            segments = path_of(path)
+        except BadScope:
+            return False
+        if not self.scope.covers(segments):
+            return False
+        # The path of one entity may be a prefix of another's: `orders` and `orders/secret`. A rule of the first grants
+        # nothing on the second.
+        return not self.holder or self.owner_of is None or self.owner_of("/".join(segments)) == self.holder
+
     def require(self, operation: Operation, path: str, *, now: int) -> None:
         """Raise `AccessRefused` unless the operation on the entity at `path` is permitted now."""
         if now >= self.expires:
             raise refusal.expired(self.expires)
-        try:
-            segments = path_of(path)
-        except BadScope:
-            raise refusal.wrong_audience() from None
-        if not self.scope.covers(segments):
-            raise refusal.wrong_audience()
-        # The path of one entity may be a prefix of another's: `orders` and `orders/secret`. A rule of the first grants
-        # nothing on the second.
-        if self.holder and self.owner_of is not None and self.owner_of("/".join(segments)) != self.holder:
+        if not self.covers(path):
             raise refusal.wrong_audience()
         if operation.right not in self.rights:
-            resource = "/".join((self.scope.host, *segments))
+            resource = "/".join((self.scope.host, *path_of(path)))
             raise AccessRefused(Reason.RIGHT, operation.refusal(resource))
 
 

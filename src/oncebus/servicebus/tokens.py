@@ -61,9 +61,8 @@ class TokenRequests(Attached[IncomingLink]):
             raise AccessRefused(Reason.MALFORMED, _NOT_SAS)
         audience = request.properties.get("name")
         path = node_of(audience).address.path if isinstance(audience, str) else ""
-        if path and self.front.broker.catalogue.find(path) is None:
-            # Verify first: only a client with a valid token learns that there is no such entity.
-            self.front.guard.verify(token)
+        if path and self.front.broker.catalogue.find(path) is None and self.front.guard.verify(token).covers(path):
+            # Only a token about the entity tells whether it exists; with any other, the answer is the same if it does.
             raise NotFound(path)
         self.client.credentials.put(token)
         self._trusted()
