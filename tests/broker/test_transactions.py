@@ -23,8 +23,9 @@ Q = Address("q")
 class Client:
     """A client of a scene with one transaction at a time."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, key: str | None = None) -> None:
         self.all: Transactions = scene.broker.transactions()
+        self.all.key = key
         self.declare()
 
     def declare(self) -> None:
@@ -519,6 +520,24 @@ def test_a_transaction_ends_two_minutes_after_its_first_request(tmp_path: Path) 
     play(tmp_path, plot)
 
 
+def test_no_key_takes_all_the_memory_of_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        monkeypatch.setattr(rules, "MOST_BYTES_IN_ALL", 200_000)
+        greedy = [Client(scene, "greedy") for _ in range(3)]
+        greedy[0].send("q", "a", body=bytes(45_000))
+        greedy[1].send("q", "b", body=bytes(45_000))
+        with pytest.raises(QuotaExceeded, match="The transactions of one key cannot hold 13"):
+            greedy[2].send("q", "c", body=bytes(45_000))
+        # The others still have room.
+        Client(scene, "modest").send("q", "d", body=bytes(45_000))
+        await greedy[0].commit()
+        await greedy[1].commit()
+        Client(scene, "greedy").send("q", "e", body=bytes(45_000))
+
+    play(tmp_path, plot)
+
+
 def test_a_transaction_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
@@ -530,11 +549,8 @@ def test_a_transaction_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(QuotaExceeded, match="already has 2 transactions"):
             client.all.declare(2)
         monkeypatch.setattr(rules, "MOST_BYTES", 100_000)
-        monkeypatch.setattr(rules, "MOST_BYTES_IN_ALL", 150_000)
-        one, two = Client(scene), Client(scene)
+        one = Client(scene)
         one.send("q", "a", body=bytes(80_000))
-        with pytest.raises(QuotaExceeded, match="of all clients already hold"):
-            two.send("q", "b", body=bytes(80_000))
         with pytest.raises(QuotaExceeded, match="cannot hold more than 100000 bytes"):
             one.send("q", "b", body=bytes(80_000))
         assert scene.core.committer.held == 0

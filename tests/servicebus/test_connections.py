@@ -60,7 +60,17 @@ class Peer:
     def answers(self) -> list[object]:
         """Open the connection and return the answers."""
         self.client.on_events(self.connection.receive(AMQP_HEADER + written(OPEN)))
+        return self.sent()
+
+    def sent(self) -> list[object]:
+        """Return the frames for the peer since the last call."""
         return [each.performative for each in frames(b"".join(self.connection.output()).removeprefix(AMQP_HEADER))]
+
+    def sign_in(self, rule: AuthorizationRule) -> None:
+        """Open the connection with a key."""
+        self.answers()
+        self.client.credentials.sign_in(f"\0{rule.name}\0{rule.primary_key}".encode())
+        self.client._trusted()
 
 
 def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
@@ -83,7 +93,9 @@ def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
         assert stage.server.counts.connections == 4
         # Now the limit is reached.
         late = Peer(stage)
-        *_, close = late.answers()
+        assert [type(answer) for answer in late.answers()] == [Open]
+        late.client._trusted()
+        (close,) = late.sent()
         assert isinstance(close, Close)
         assert close.error is not None
         assert close.error.description == "The namespace already has 3 connections."
@@ -118,13 +130,40 @@ def test_strangers_that_authenticate_at_the_same_time_do_not_exceed_the_limit(tm
     play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
 
 
+def test_keys_share_the_connections(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        def signed_in(rule: AuthorizationRule) -> Peer:
+            peer = Peer(stage)
+            peer.sign_in(rule)
+            return peer
+
+        def closed(*peers: Peer) -> list[bool]:
+            return [any(isinstance(each, Close) for each in peer.sent()) for peer in peers]
+
+        greedy = [signed_in(SENDER) for _ in range(4)]
+        assert closed(*greedy, signed_in(SENDER)) == [False] * 4 + [True]
+        modest = [signed_in(LISTENER) for _ in range(2)]
+        # The newest of the key with the most connections have given way.
+        assert closed(*greedy, *modest) == [False, False, True, True, False, False]
+        assert len(stage.server._known) == 4
+        # Now both have equally many.
+        assert closed(signed_in(LISTENER), signed_in(SENDER), *greedy[:2], *modest) == [True, True] + [False] * 4
+        # A third key has none, two fewer than the others.
+        assert closed(signed_in(ROOT), *greedy[:2], *modest) == [False, False, True, False, False]
+
+    play(tmp_path, scenario, Limits(connections=4, strangers=10, closing_seconds=0.01))
+
+
 def test_a_client_that_is_no_longer_trusted_takes_no_place_from_trusted_ones(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         peers = [Peer(stage) for _ in range(2)]
         for each, rule in zip(peers, (ROOT, LISTENER), strict=True):
             response = f"\0{rule.name}\0{rule.primary_key}".encode()
             each.client.on_events([SaslInit("PLAIN", response, None)])
-        assert isinstance(Peer(stage).answers()[-1], Close)
+        late = Peer(stage)
+        late.sign_in(SENDER)
+        assert isinstance(late.sent()[-1], Close)
+        late.client.on_lost()
         rules_are(stage, LISTENER)
         for each in peers:
             each.client.check(has_changed=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oncebus import amqp
 from oncebus.broker.admission import Admission
 from oncebus.broker.errors import NOT_READY, ServerBusy
+from oncebus.broker.pool import Pool
 from oncebus.broker.sending import Incoming
 from oncebus.entities import NotFound, Queue, Topic
 from oncebus.entities.detection_keys import CountedId
@@ -74,9 +75,9 @@ class Committer:
     def __init__(self, core: Core, admission: Admission, left: int) -> None:
         self.core = core
         self.admission = admission
-        # The transactions that have begun to work, in that order, and the bytes that they hold.
+        # The transactions that have begun to work, in that order, and the memory for their operations.
         self.working: dict[Transaction, None] = {}
-        self.held = 0
+        self.memory = Pool()
         # The transaction that settles a message, by lock token. Until it ends, nobody else can.
         self.enlisted: dict[bytes, Transaction] = {}
         self._left = left
@@ -85,6 +86,11 @@ class Committer:
         # inbox and not yet reported to the store.
         self._unappended: deque[Sequence[Pending]] = deque()
         self._unreported: deque[tuple[Sequence[Pending], int]] = deque()
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that all transactions hold."""
+        return self.memory.held
 
     async def commit(self, collected: Collected) -> None:
         """Commit a transaction. When this returns it is durable; if it raises, nothing of it happens."""

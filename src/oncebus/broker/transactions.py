@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +44,7 @@ MOST_CHANGED = 1000
 MOST_BYTES = 32 << 20
 """The most bytes of a transaction, because they are in memory."""
 MOST_BYTES_IN_ALL = 256 << 20
+"""The most bytes of all transactions. Those of one key have at most as many as are free: see `Pool`."""
 
 _CHANGE_BYTES = 256
 SPANS = "Local transactions cannot span multiple top-level entities such as queue or topic."
@@ -122,6 +123,7 @@ class Transaction:
         "_home",
         "_idle",
         "_is_over",
+        "_key",
         "_partition",
         "_since",
         "_size",
@@ -132,9 +134,10 @@ class Transaction:
         "owner",
     )
 
-    def __init__(self, committer: Committer, owner: object) -> None:
+    def __init__(self, committer: Committer, owner: object, key: Hashable) -> None:
         self.id = uuid.uuid4().bytes
         self.owner = owner
+        self._key = key
         self._committer = committer
         self._collected: Collected | None = None
         self._failure: Exception | None = None
@@ -233,10 +236,8 @@ class Transaction:
         """Add to the bytes that the transaction keeps in memory. Raises if there are too many."""
         if self._size + size > MOST_BYTES:
             raise QuotaExceeded(f"A transaction cannot hold more than {MOST_BYTES} bytes.")
-        if self._committer.held + size > MOST_BYTES_IN_ALL:
-            raise QuotaExceeded(f"The transactions of all clients already hold {self._committer.held} bytes.")
+        self._committer.memory.take(self._key, size, MOST_BYTES_IN_ALL)
         self._size += size
-        self._committer.held += size
 
     # Ending
 
@@ -289,7 +290,7 @@ class Transaction:
 
     def _release(self) -> None:
         self._committer.working.pop(self, None)
-        self._committer.held -= self._size
+        self._committer.memory.give_back(self._key, self._size)
         self._size, self._collected = 0, None
         for token in self._tokens:
             self._committer.enlisted.pop(token, None)
@@ -444,12 +445,13 @@ class Work:
 
 
 class Transactions:
-    """The transactions of one client, by their ids."""
+    """The transactions of one client, by their ids. Clients with the same `key` share their part of the memory."""
 
     def __init__(self, committer: Committer, see_sends: Callable[[Entity], Awaitable[None]]) -> None:
         self._committer = committer
         self._see_sends = see_sends
         self._declared: dict[bytes, Transaction] = {}
+        self.key: Hashable = None
 
     def __len__(self) -> int:
         return len(self._declared)
@@ -458,7 +460,7 @@ class Transactions:
         """Begin a transaction for `owner`. Raises `QuotaExceeded` if the client already has `most` transactions."""
         if len(self._declared) >= most:
             raise QuotaExceeded(f"The connection already has {most} transactions.")
-        transaction = Transaction(self._committer, owner)
+        transaction = Transaction(self._committer, owner, self.key)
         self._declared[transaction.id] = transaction
         return transaction
 

@@ -170,6 +170,7 @@ class ClientConnection:
 
     def _trusted(self) -> None:
         self._connection.trust()
+        self.transactions.key = self.credentials.key
         self._known(self)
         self._set_deadline()
 

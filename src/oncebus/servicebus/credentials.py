@@ -23,6 +23,10 @@ LOOK_AGAIN_SECONDS = 60
 _HELPFUL = (Reason.RIGHT, Reason.SIGNATURE, Reason.EXPIRED)
 
 
+Key = tuple[str, str]
+"""An authorization rule: the path of the entity that it belongs to, empty for the namespace, and its name."""
+
+
 class Credentials:
     """The grants of a connection, one for each resource that has a token. A newer token replaces the older.
 
@@ -45,6 +49,11 @@ class Credentials:
 
     def __len__(self) -> int:
         return len(self._grants)
+
+    @property
+    def key(self) -> Key | None:
+        """Return the rule of the first grant, which stands for the client where clients have shares; None without."""
+        return next(((grant.holder, grant.rule) for grant in self._grants.values()), None)
 
     @property
     def next_look(self) -> int | None:

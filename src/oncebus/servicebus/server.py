@@ -22,6 +22,7 @@ from oncebus.errors import OncebusError
 from oncebus.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.front import Front
+from oncebus.servicebus.known import KnownClients
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
 from oncebus.servicebus.receiver import Receiver
@@ -59,7 +60,7 @@ class ServiceBusServer:
         self.front = front
         self._servers: list[asyncio.Server] = []
         self._clients: set[ClientConnection] = set()
-        self._known: set[ClientConnection] = set()
+        self._known = KnownClients(front.limits.connections)
         self._strangers = Places(front.limits.strangers, "AMQP connections without a token or key")
         self._warned = -SECONDS_BETWEEN_WARNINGS
         self._total = 0
@@ -157,28 +158,27 @@ class ServiceBusServer:
         self._clients.add(client)
         self._strangers.enter(client)
         self._total += 1
-        if len(self._known) >= self.front.limits.connections:
-            self._refuse(client)
         return client
 
     def _trusted(self, client: ClientConnection) -> None:
         if client in self._known:
             return
-        if len(self._known) >= self.front.limits.connections:
-            # It connected while there was room, but others authenticated first.
-            self._refuse(client)
-            return
-        self._strangers.leave(client)
-        self._known.add(client)
+        loser = self._known.enter(client, client.credentials.key)
+        if loser is not client:
+            self._strangers.leave(client)
+        if loser is not None:
+            if loser is not client:
+                self._strangers.enter(loser)
+            self._refuse(loser)
 
     def _distrusted(self, client: ClientConnection) -> None:
         """Count a client as unauthenticated: its key was rotated or its tokens expired. It stays connected."""
         if client in self._known:
-            self._known.discard(client)
+            self._known.leave(client)
             self._strangers.enter(client)
 
     def _refuse(self, client: ClientConnection) -> None:
-        """Refuse a client because there are too many clients. Until it disconnects, it counts as unauthenticated."""
+        """Close a client because there are too many of its key. Until it disconnects, it counts as unauthenticated."""
         most = self.front.limits.connections
         self._warn(most)
         client.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, f"The namespace already has {most} connections."))
@@ -191,7 +191,7 @@ class ServiceBusServer:
 
     def _gone(self, client: ClientConnection) -> None:
         self._clients.discard(client)
-        self._known.discard(client)
+        self._known.leave(client)
         self._strangers.leave(client)
         if not self._clients:
             self._is_empty.set()
