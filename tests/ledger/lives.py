@@ -2,8 +2,9 @@
 
 A life has batches of a query, batches in `foreachBatch` or batches outside a query, repetitions, restored checkpoints,
 forgets, asides, compactions and changes of the number of parts. Any of them may die before any change of a file. Tasks
-and compactions may also be *held*: they stop before a change or a listing, others do their work, and later they go on
-as if nothing had happened.
+and compactions may also be *held*: they stop before a change, a listing or a read, others do their work, and later they
+go on as if nothing had happened. So a task may outlive its driver, before or after it has claimed a generation, and an
+attempt may go on when the runs that it saw are gone.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from enum import Enum
 from itertools import count
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
 from ledger.processes import Process
 from ledger.test_asides import Checkpoint
 from ledger.test_generations import HERE, dead_owner
 from oncebus.detection import judge
-from oncebus.ledger import LANES, CheckpointTooOld, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
+from oncebus.ledger import LANES, CheckpointTooOld, Ledger, LedgerBatch, LedgerInUse, Owner, Writer, writers
 from oncebus.ledger.forgetting import forget
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.names import horizon_of
@@ -64,7 +67,12 @@ class Life:
         """The state before each batch since the last aside, the newest last. Earlier batches are not repeated."""
         self._done: list[tuple[Batch, dict[Message, Verdict]]] = []
         """All batches and their verdicts."""
+        self._driver: Writer | None = None
+        self._is_one_process = self._chance.random() < 0.3
+        """Whether all drivers are starts of a query in one process."""
         self._held: list[Process] = []
+        self._patience = self._chance.choice((0.4, 0.4, 0.05))
+        """How likely it is that one of those that are held goes on now."""
         self._open: str | None = None
         """The token of the aside that is open."""
 
@@ -74,7 +82,7 @@ class Life:
             actions += [self._aside, self._aside]
         if self._kind is Kind.QUERY:
             actions += [self._go_back]
-        with mock.patch.object(Owner, "this_process", self._owner):
+        with mock.patch.object(Owner, "this_process", self._owner), mock.patch.object(writers, "SILENT_SECONDS", 0):
             self._live(actions, steps)
 
     def _owner(self) -> Owner:
@@ -85,8 +93,7 @@ class Life:
         try:
             for _ in range(steps):
                 self._chance.choice(actions)()
-                while self._held and self._chance.random() < 0.4:
-                    self._let_go(self._chance.randrange(len(self._held)))
+                self._let_some_go()
                 self._compare()
                 self._figures["steps"] += 1
             while self._held:
@@ -95,6 +102,10 @@ class Life:
         finally:
             while self._held:
                 self._held.pop().kill()
+
+    def _let_some_go(self) -> None:
+        while self._held and self._chance.random() < self._patience:
+            self._let_go(self._chance.randrange(len(self._held)))
 
     def _let_go(self, at: int) -> None:
         self._held.pop(at).go_on()
@@ -142,18 +153,48 @@ class Life:
         expected = self._reference.batch(batch.messages, batch.clock)
         self._checkpoint.plan(number)
         run = self._run_foreach if self._kind is Kind.FOREACH else self._run_query
+        if self._kind is Kind.QUERY and self._chance.random() < 0.2:
+            self._lose_driver(number, batch)
         for _ in range(self._chance.choice((0, 0, 0, 1, 1, 2))):
             self._harm(run(number, batch))
             self._start += self._chance.random() < 0.3
+            # The next driver looks at the ledger. Then tasks of earlier ones go on.
+            run(number, batch)
+            self._let_some_go()
         for _ in range(self._chance.choice((1, 1, 2))):
+            if self._is_overtaken():
+                with pytest.raises(LedgerInUse):
+                    run(number, batch)(Ledger.open(self._folder))
+                self._start += 1
+                self._figures["drivers refused"] += 1
             assert run(number, batch)(Ledger.open(self._folder)) == expected
         self._checkpoint.commit(number)
         self._number += 1
         self._done.append((batch, expected))
 
+    def _lose_driver(self, number: int, batch: Batch) -> None:
+        """Lose a driver before its task has entered. The task goes on when the next driver has looked, or much later."""
+        self._start += 1
+        straggler = Process(self._folder, lambda operation: operation.number == 0, dies=False)
+        assert straggler.start(self._run_query(number, batch))
+        self._held.append(straggler)
+        self._start += 1
+        self._writer()
+        self._figures["drivers lost"] += 1
+        if self._chance.random() < 0.3:
+            self._let_go(len(self._held) - 1)
+
     def _run_query(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
         writer = self._writer()
         return lambda ledger: run_tasks(ledger, writer, number, batch, self._lateness)
+
+    def _is_overtaken(self) -> bool:
+        """Return whether a task of an earlier driver has entered since the driver looked, which has no generation."""
+        if self._kind is not Kind.QUERY:
+            return False
+        writer, listing = self._writer(), self._ledger.listing()
+        has_claimed = any(writer.has_claimed(each) for each in listing.generations)
+        return not has_claimed and not listing.is_unchanged_since(writer.follows)
 
     def _run_foreach(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
         def run(ledger: Ledger) -> dict[Message, Verdict]:
@@ -166,14 +207,20 @@ class Life:
         return run
 
     def _writer(self) -> Writer:
-        main = self._ledger.listing().main
-        return Writer(f"{self._start:032x}", "query", HERE, main.number if main else 0)
+        """Return the writer of the driver, which looked at the ledger when it started."""
+        token = f"{self._start:032x}"
+        if self._driver is None or self._driver.token != token:
+            away, dead = Owner(f"machine {self._start}", 1, "0"), replace(DEAD, started=f"start {self._start}")
+            owner = HERE if self._is_one_process else self._chance.choice((away, dead))
+            self._driver = Writer(token, "query", owner, *self._ledger.predecessor(lambda _: False, owner))
+        return self._driver
 
     def _batch_outside(self, batch: Batch) -> None:
         """Run a batch outside a query. Its source may change between two evaluations: then both count."""
         joins = self._chance.random() < 0.8
         evaluated = [batch]
-        if not any(isinstance(each, Forget) for each in batch.messages) and self._chance.random() < 0.3:
+        is_same_for_all = batch.parts == LANES or any(isinstance(each, Forget) for each in batch.messages)
+        if not is_same_for_all and self._chance.random() < 0.3:
             evaluated.append(Batch(self._messages(forgets=False).messages, batch.clock, batch.parts))
 
         def run(ledger: Ledger) -> list[dict[Message, Verdict]]:
@@ -301,6 +348,7 @@ class Life:
             (
                 ("", lambda operation: operation.number == moment),
                 (" in a merge", lambda operation: operation.is_merge),
+                (" before a read", lambda operation: operation.kind == "read" and operation.name.startswith("run-")),
                 (" between deletes", lambda operation: operation.kind == "delete" and next(deletes) == 0),
             )
         )

@@ -47,6 +47,10 @@ class Process(LocalStorage):
         self._operate("names")
         return super().names()
 
+    def read(self, name: str) -> memoryview:
+        self._operate("read", name)
+        return super().read(name)
+
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         self._operate("publish", name)
         super().publish(name, pieces)
@@ -75,9 +79,13 @@ class Process(LocalStorage):
     def start(self, work: Callable[[Ledger], object]) -> bool:
         """Do the work until its end, or until it is held. Return whether it is held."""
 
+        ledger = Ledger(self)
+        # What other processes have open is not open here.
+        ledger._open_runs = {}
+
         def run() -> None:
             try:
-                work(Ledger(self))
+                work(ledger)
             except (Died, OncebusError):
                 pass
             finally:

@@ -27,7 +27,9 @@ def live(seeds: range, steps: int) -> Counter[str]:
 def test_lives() -> None:
     figures = live(range(18), steps=20)
     # Every kind of event has happened.
-    assert min(figures[name] for name in ("died", "held", "resumed", "forgets", "asides", "compactions")) > 3, figures
+    events = ("died", "held", "held before a read", "resumed", "drivers lost", "forgets", "asides", "compactions")
+    assert min(figures[name] for name in events) > 3, figures
+    assert figures["drivers refused"] > 0, figures
 
 
 @pytest.mark.torture

@@ -31,7 +31,7 @@ from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import LANES, Position, RunName, horizon_of, not_partitioned, without_covered
 from oncebus.ledger.overview import LedgerOverview, overview_of
-from oncebus.ledger.run import Entries, RecallFrom, checksum_of, encode_run
+from oncebus.ledger.run import Entries, RecallFrom, Run, checksum_of, encode_run
 from oncebus.ledger.sightings import Memory, Sighting, sightings_in
 from oncebus.ledger.storage import abandoned, storage_at
 from oncebus.ledger.summary import LedgerSummary
@@ -405,8 +405,13 @@ class Ledger(LedgerTidying):
         A lane may have several runs: its task may have been evaluated before, with other rows.
         """
         here = Position(generation.number, batch)
-        listed = [run for run in self._list().runs if run.first == run.last == here and run.token == generation.token]
-        runs = {name: self._run(name) for name in without_covered(listed) if name.size}
+
+        def open_runs(listing: Listing) -> dict[RunName, Run]:
+            self._refuse_if_over(listing, generation, batch)
+            listed = [run for run in listing.runs if run.first == run.last == here and run.token == generation.token]
+            return {name: self._run(name) for name in without_covered(listed) if name.size}
+
+        runs = self._read_steadily(open_runs, f"batch {batch} of generation {generation.number}")
         for name, run in runs.items():
             if name.part != lane:
                 continue
