@@ -71,16 +71,22 @@ class Life:
         self._is_one_process = self._chance.random() < 0.3
         """Whether all drivers are starts of a query in one process."""
         self._held: list[Process] = []
+        self._is_calm = self._chance.random() < 0.4
+        """Whether one generation lasts: attempts that stall are not stopped by the next one."""
+        self._stalled: list[tuple[int, Process]] = []
+        """Attempts that go on before this batch."""
         self._patience = self._chance.choice((0.4, 0.4, 0.05))
         """How likely it is that one of those that are held goes on now."""
         self._open: str | None = None
         """The token of the aside that is open."""
 
     def live(self, steps: int) -> None:
-        actions = [self._batch] * 6 + [self._compact, self._forget]
-        if self._kind is not Kind.OUTSIDE:
+        actions = [self._batch] * 6 + [self._compact]
+        if not self._is_calm or self._kind is Kind.OUTSIDE:
+            actions += [self._forget]
+        if not self._is_calm and self._kind is not Kind.OUTSIDE:
             actions += [self._aside, self._aside]
-        if self._kind is Kind.QUERY:
+        if not self._is_calm and self._kind is Kind.QUERY:
             actions += [self._go_back]
         with mock.patch.object(Owner, "this_process", self._owner), mock.patch.object(writers, "SILENT_SECONDS", 0):
             self._live(actions, steps)
@@ -100,10 +106,14 @@ class Life:
                 self._let_go(0)
                 self._compare()
         finally:
-            while self._held:
-                self._held.pop().kill()
+            for process in (*self._held, *(attempt for _, attempt in self._stalled)):
+                process.kill()
 
     def _let_some_go(self) -> None:
+        for due, attempt in [each for each in self._stalled if each[0] <= self._number]:
+            self._stalled.remove((due, attempt))
+            attempt.go_on()
+            self._figures["stalled for long"] += 1
         while self._held and self._chance.random() < self._patience:
             self._let_go(self._chance.randrange(len(self._held)))
 
@@ -153,11 +163,13 @@ class Life:
         expected = self._reference.batch(batch.messages, batch.clock)
         self._checkpoint.plan(number)
         run = self._run_foreach if self._kind is Kind.FOREACH else self._run_query
-        if self._kind is Kind.QUERY and self._chance.random() < 0.2:
+        if self._kind is Kind.QUERY and not self._is_calm and self._chance.random() < 0.2:
             self._lose_driver(number, batch)
+        if self._chance.random() < 0.4:
+            self._stall(number, run(number, batch))
         for _ in range(self._chance.choice((0, 0, 0, 1, 1, 2))):
             self._harm(run(number, batch))
-            self._start += self._chance.random() < 0.3
+            self._start += not self._is_calm and self._chance.random() < 0.3
             # The next driver looks at the ledger. Then tasks of earlier ones go on.
             run(number, batch)
             self._let_some_go()
@@ -173,7 +185,7 @@ class Life:
         self._done.append((batch, expected))
 
     def _lose_driver(self, number: int, batch: Batch) -> None:
-        """Lose a driver before its task has entered. The task goes on when the next driver has looked, or much later."""
+        """Lose a driver before its task has entered. The task goes on when the next driver has looked, or later."""
         self._start += 1
         straggler = Process(self._folder, lambda operation: operation.number == 0, dies=False)
         assert straggler.start(self._run_query(number, batch))
@@ -183,6 +195,14 @@ class Life:
         self._figures["drivers lost"] += 1
         if self._chance.random() < 0.3:
             self._let_go(len(self._held) - 1)
+
+    def _stall(self, number: int, work: Callable[[Ledger], object]) -> None:
+        """Stall an attempt before it reads a run, until the query is further than it could go back."""
+        attempt = Process(
+            self._folder, lambda operation: operation.kind == "read" and operation.name.startswith("run-"), dies=False
+        )
+        if attempt.start(work):
+            self._stalled.append((number + self._repeatable + self._chance.randrange(1, 4), attempt))
 
     def _run_query(self, number: int, batch: Batch) -> Callable[[Ledger], dict[Message, Verdict]]:
         writer = self._writer()
