@@ -5,6 +5,7 @@ The processes authenticate each other and encrypt their traffic.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import secrets
@@ -102,10 +103,17 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
             yield Cluster(master, folder)
 
 
+# Below the ports that the system gives to connections. So a port is still free when the program binds it.
+_ports = itertools.count(20_000 + os.getpid() * 13 % 10_000)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody uses, another one each time."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
