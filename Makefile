@@ -49,6 +49,9 @@ types: setup ## check the types
 warm-up: java $(VENV)/.ready ## build the cache that speeds up Spark's start
 	@$(BIN)/oncebus warm-up || echo 'Spark will start more slowly.' >&2
 
+# Sets have the same order in each run; `make torture` has another order each time.
+test test-all test-fast: export PYTHONHASHSEED := 0
+
 test-fast: setup ## run the tests that need neither Spark, browser nor other processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not torture'
 
