@@ -6,7 +6,7 @@ import pytest
 
 from oncebus.cli.errors import in_one_line
 from oncebus.dedup import DedupError
-from oncebus.dedup.sources import find_sources, guess_format, local_path
+from oncebus.dedup.sources import find_sources, guess_format, local_path, outermost
 from oncebus.spark.columns import BadColumn
 
 
@@ -36,10 +36,10 @@ def test_files_in_subfolders_are_found_but_hidden_ones_are_not(tmp_path: Path) -
         (tmp_path / name).write_text("{}")
     found = find_sources([str(tmp_path)], None)
     assert [Path(file.path).name for file in found.files] == ["a.json", "c.json"]
-    assert not found.is_partitioned
+    assert found.partitions == []
     (tmp_path / "day=1").mkdir()
     (tmp_path / "day=1" / "g.json").write_text("{}")
-    assert find_sources([str(tmp_path)], None).is_partitioned
+    assert find_sources([str(tmp_path)], None).partitions == ["day"]
 
 
 def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
@@ -83,3 +83,17 @@ SQLSTATE: 38000
 )
 def test_every_error_is_one_line(error: Exception, expected: str) -> None:
     assert in_one_line(error) == expected
+
+
+def test_a_source_inside_another_one_is_read_once(tmp_path: Path) -> None:
+    outer, inner, hidden = tmp_path / "a", tmp_path / "a" / "day=1", tmp_path / "a" / "_old"
+    for folder in (inner, hidden):
+        folder.mkdir(parents=True)
+        (folder / "x.json").write_text("{}")
+    (outer / "latest.json").symlink_to(inner / "x.json")
+    (tmp_path / "link").symlink_to(outer)
+    given = [str(path) for path in (inner, outer, tmp_path / "link", hidden)]
+    found = find_sources(given, None)
+    assert [Path(file.path).parent for file in found.files] == [hidden, inner]
+    assert found.partitions == ["day"]
+    assert outermost([Path(path) for path in given]) == [outer, hidden]

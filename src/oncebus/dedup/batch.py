@@ -83,8 +83,7 @@ def _write_both(
     shown: Display,
 ) -> dict[str, int]:
     shown.phase("reading the schema")
-    schema = frames.read_schema(spark, files, as_text=(*request.key, request.time))
-    messages = frames.with_timestamps(frames.read_batch(spark, files, schema), request.time)
+    messages = frames.read_batch(spark, files, frames.read_schema(spark, files), request)
     checked = detect_duplicates(
         messages,
         key=request.key,
@@ -101,7 +100,7 @@ def _write_both(
     shown.rows(counts["rows"])
     shown.duplicates(counts["duplicates"])
     shown.phase("writing")
-    for folder, rows in zip(places.folders, frames.both_sides(checked, messages.columns), strict=False):
+    for folder, rows in zip(places.folders, frames.both_sides(checked, files.format), strict=False):
         frames.write(rows, files.format, places.staging(folder))
     return counts
 

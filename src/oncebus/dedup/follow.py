@@ -38,7 +38,7 @@ from oncebus.dedup.outputs import (
 from oncebus.dedup.progress import Display, display, show_summary, speed
 from oncebus.dedup.request import Request
 from oncebus.dedup.session import spark_session
-from oncebus.dedup.sources import find_sources, local_path
+from oncebus.dedup.sources import find_sources, local_path, outermost
 from oncebus.ledger import BadCheckpoint, Ledger, LedgerMismatch
 from oncebus.spark import detect_duplicates
 
@@ -53,20 +53,14 @@ class _BatchWriter:
         self.counts = {"rows": 0, "new": 0, "duplicates": 0, "without_key": 0}
         self.batches = 0
         self._request, self._format, self._places, self._shown = request, format_name, places, shown
-        self._columns: list[str] = []
-
-    def of(self, columns: list[str]) -> _BatchWriter:
-        self._columns = columns
-        return self
 
     def __call__(self, checked: DataFrame, batch: int) -> None:
         checked.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = frames.count_verdicts(checked, self._request.key)
             sizes = (counts["new"], counts["duplicates"])
-            for folder, rows, size in zip(
-                self._places.folders, frames.both_sides(checked, self._columns), sizes, strict=False
-            ):
+            sides = frames.both_sides(checked, self._format)
+            for folder, rows, size in zip(self._places.folders, sides, sizes, strict=False):
                 self._write(folder, rows if size else None, batch)
         finally:
             checked.unpersist()
@@ -108,9 +102,8 @@ def run_follow(request: Request, *, as_json: bool) -> None:
             schema = T.StructType.fromJson(json.loads(marker.summary["schema"]))
             format_name = marker.summary["format"]
             writer = _BatchWriter(request, format_name, places, shown)
-            messages = frames.with_timestamps(
-                frames.read_stream(spark, folders, format_name, schema, partitioned=marker.summary["partitioned"]),
-                request.time,
+            messages = frames.read_stream(
+                spark, outermost(folders), format_name, schema, marker.summary["partitions"], request
             )
             checked = detect_duplicates(
                 messages,
@@ -124,9 +117,7 @@ def run_follow(request: Request, *, as_json: bool) -> None:
             with _stop_signals() as stop:
                 checkpoint = state / "checkpoint"
                 query = (
-                    checked.writeStream.foreachBatch(writer.of(messages.columns))
-                    .option("checkpointLocation", f"file:{checkpoint}")
-                    .start()
+                    checked.writeStream.foreachBatch(writer).option("checkpointLocation", f"file:{checkpoint}").start()
                 )
                 shown.count_from_here()
                 shown.phase("following")
@@ -170,8 +161,8 @@ def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, lis
 
 def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
     files = find_sources(request.given, request.format)
-    schema = frames.read_schema(spark, files, as_text=(*request.key, request.time))
-    messages = frames.with_timestamps(frames.read_batch(spark, files, schema), request.time)
+    schema = frames.read_schema(spark, files)
+    messages = frames.read_batch(spark, files, schema, request)
     # A trial call without a ledger: it raises for bad arguments before anything is marked or deleted.
     detect_duplicates(
         messages,
@@ -181,7 +172,7 @@ def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
         sequence=request.sequence,
         lateness=request.lateness,
     )
-    about = {"schema": schema.json(), "format": files.format, "partitioned": files.is_partitioned}
+    about = {"schema": schema.json(), "format": files.format, "partitions": files.partitions}
     return Marker("follow", uuid.uuid4().hex, "", request.arguments(files.format), ledger, None, about)
 
 

@@ -40,12 +40,18 @@ class Request:
         """Return the window in a form that Spark accepts: the name of a column if `columns` has it, else a duration."""
         if self.window in columns:
             return self.window
-        try:
-            length = duration_in(self.window, "window")
-        except NotADuration:
+        if not is_duration(self.window):
             # It may be a misspelled column. Passing it on gives an error that lists all columns.
             return self.window
-        return iso_timespan(checked_duration(length, self.window, "window"))
+        return iso_timespan(checked_duration(duration_in(self.window, "window"), self.window, "window"))
+
+    def needed_among(self, columns: Sequence[str]) -> set[str]:
+        """Return the columns that detection needs; all of them if one is missing, because the error lists them."""
+        given = [*self.key, self.time, *([] if self.sequence is None else [self.sequence])]
+        if self.window in columns or not is_duration(self.window):
+            given.append(self.window)
+        needed = {name if name in columns else name.partition(".")[0] for name in given}
+        return needed if needed.issubset(columns) else set(columns)
 
     def arguments(self, format_name: str) -> dict[str, Any]:
         """Return the arguments that affect the result, by option name."""
@@ -60,6 +66,15 @@ class Request:
             "duplicates": str(self.duplicates) if self.duplicates else None,
             "ledger": self.ledger,
         }
+
+
+def is_duration(text: str) -> bool:
+    """Return whether a text has one of the forms of a duration."""
+    try:
+        duration_in(text, "window")
+    except NotADuration:
+        return False
+    return True
 
 
 def check_places(request: Request, given: tuple[Path, ...]) -> None:

@@ -47,10 +47,11 @@ class Sources:
     format: str
 
     @property
-    def is_partitioned(self) -> bool:
-        """Return whether there are folders like `day=1`, whose names Spark turns into columns."""
-        parents = (Path(file.path).parent for file in self.files)
-        return any("=" in name for parent in set(parents) for name in _below(parent, self.given))
+    def partitions(self) -> list[str]:
+        """Return the names before `=` in folders like `day=1` between SRC and the files, each once."""
+        parents = sorted({Path(file.path).parent for file in self.files})
+        names = (name for parent in parents for name in _below(parent, self.given))
+        return list(dict.fromkeys(name.partition("=")[0] for name in names if "=" in name[1:]))
 
     @property
     def is_packed(self) -> bool:
@@ -71,6 +72,7 @@ def local_path(text: str, what: str) -> Path:
 def find_sources(given: Sequence[str], format_name: str | None) -> Sources:
     """List the files of all SRC arguments. Hidden files (`.x`, `_x`) are ignored, as in Spark. Raises `DedupError`."""
     paths = tuple(dict.fromkeys(local_path(text, "Source") for text in given))
+    # By their real paths: a source may be inside another one, and a link may lead to a file that is there too.
     files: dict[str, SourceFile] = {}
     for path in paths:
         if not path.exists():
@@ -78,9 +80,21 @@ def find_sources(given: Sequence[str], format_name: str | None) -> Sources:
         found = {name: SourceFile.at(name) for name in _files_of(path)}
         if not found:
             raise DedupError(f"Source '{path}' contains no files.")
-        files.update(found)
-    ordered = tuple(files[name] for name in sorted(files))
+        for name, file in found.items():
+            files.setdefault(os.path.realpath(name), file)
+    ordered = tuple(sorted(files.values(), key=lambda file: file.path))
     return Sources(paths, ordered, format_name or guess_format(file.path for file in ordered))
+
+
+def outer_first(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders in an order in which a folder is before those inside it."""
+    return sorted(folders, key=lambda folder: len(folder.parts))
+
+
+def outermost(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders without those that are read as a part of another one."""
+    real = {folder.resolve(): folder for folder in reversed(folders)}
+    return [folder for path, folder in reversed(real.items()) if not any(_reads(other, path) for other in real)]
 
 
 def guess_format(names: Iterable[str]) -> str:
@@ -110,12 +124,17 @@ def _files_of(path: Path) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in names if not _is_hidden(name))
 
 
+def _reads(outer: Path, inner: Path) -> bool:
+    is_inside = inner != outer and inner.is_relative_to(outer)
+    return is_inside and not any(map(_is_hidden, inner.relative_to(outer).parts))
+
+
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _below(folder: Path, roots: Sequence[Path]) -> tuple[str, ...]:
-    for root in roots:
+    for root in outer_first(roots):
         if folder.is_relative_to(root):
             return folder.relative_to(root).parts
     return ()
