@@ -25,7 +25,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     yield spark
-    spark.conf.set("spark.sql.session.timeZone", before)
+    spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
 def request(folder: Path, *key: str, sequence: str | None = None, window: str = "10m") -> Request:
@@ -78,7 +78,7 @@ def test_lines_of_json_are_copied_as_they_are(session: SparkSession, tmp_path: P
 
 
 def test_columns_of_csv_are_copied_as_they_are(session: SparkSession, tmp_path: Path) -> None:
-    rows = ["007,2026-01-01 00:00:00,1.10,5", '7,2026-01-01T00:00:01Z,"",6', "7,2026-01-01T00:00:00Z,,4"]
+    rows = ["007,2026-01-01 00:00:00,1.10,5", '7,2026-01-01T00:00:01Z,"a,""b",6', "7,2026-01-01T00:00:00Z,,4"]
     put(tmp_path / "in" / "a.csv", "\n".join(["id,at,n,s", *rows]) + "\n")
     accepted, duplicates = written(detect(session, request(tmp_path / "in", "id", sequence="s")), "csv", tmp_path)
     assert sorted(accepted) == sorted(["id,at,n,s", rows[0], rows[2]])
