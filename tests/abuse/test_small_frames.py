@@ -38,8 +38,8 @@ def test_others_go_on(tmp_path: Path, kind: str, count: int, is_known: bool) -> 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_others_go_on_during_each_attack(tmp_path: Path, tls: bool) -> None:
+@pytest.mark.parametrize("kind", FRAMES)
+def test_others_go_on_during_each_attack(tmp_path: Path, kind: str, tls: bool) -> None:
     with running_gateway(tmp_path, tls=tls) as gateway:
-        for kind in FRAMES:
-            for count, is_known in ((10, False), (40, False), (1, True), (10, True)):
-                attack(gateway, kind, count, is_known)
+        for count, is_known in ((10, False), (40, False), (1, True), (10, True)):
+            attack(gateway, kind, count, is_known)

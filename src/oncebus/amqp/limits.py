@@ -17,7 +17,7 @@ UNTRUSTED_MESSAGE_BYTES = 64 * 1024
 """Bytes of one WebSocket message."""
 UNTRUSTED_MESSAGES = 200
 """WebSocket frames of any kind. An empty one costs ten times the work of an empty frame of AMQP."""
-UNTRUSTED_WORK = 4096
+UNTRUSTED_WORK = 16_384
 """Work for the frames of a peer that has not authenticated, counted as `STEP_WORK`."""
 UNTRUSTED_TURN_SECONDS = 0.002
 """Time in one turn of the event loop for the input of all peers that have not authenticated."""
@@ -55,7 +55,7 @@ TURN_SECONDS = 0.005
 """Time in one turn of the event loop for the input of all authenticated peers."""
 STEP_WORK = 256
 """Work for the frames of one peer before others have their turn. A transfer, flow, disposition or heartbeat is 1."""
-FRAME_WORK = 16
+FRAME_WORK = 64
 """The work of any other frame. Each event that a frame causes is 1 more, unless it is a delivery."""
 DELIVERIES_PER_WORK = 8
 """So many deliveries in the range of a disposition count as 1."""
