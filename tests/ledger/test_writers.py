@@ -8,7 +8,8 @@ import pytest
 
 from histories import SECOND, START, rows_of
 from ledger.test_generations import HERE, dead_owner
-from oncebus.ledger import Ledger, LedgerInUse, Owner, Writer
+from oncebus.ledger import Generation, Ledger, LedgerInUse, Listing, Owner, Writer
+from oncebus.ledger.storage import Stamp
 from reference import Message
 
 DAY = 86_400 * SECOND
@@ -72,3 +73,12 @@ def test_a_batch_does_not_take_the_ledger_from_a_stopped_query_unless_it_is_told
 def test_a_batch_that_takes_over_is_outside_a_query(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Give take_over alone"):
         Ledger.open(tmp_path).batch(query="query", batch=0, take_over=True)
+
+
+def test_the_generation_of_a_query_stays_however_many_batches_join_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncebus.ledger.listing.KEPT_GENERATIONS", 1)
+    query = Generation(1, "aa", "query", 0, 0, 0, HERE)
+    asides = [Generation(number, f"{number:02x}", "batch", 0, 1, 0, HERE, is_aside=True) for number in range(2, 6)]
+    stamps = {generation.file_name: Stamp(1, 1) for generation in (query, *asides)}
+    listing = Listing.of(stamps, [query, *asides])
+    assert listing.superseded() == []
