@@ -420,8 +420,24 @@ def test_an_expired_session_lock_detaches_the_link(tmp_path: Path) -> None:
         client.peer.check()
         await stage.client().attached(session_of("s"))
         assert client.peer.links
-        stage.time.advance(10)
+        stage.time.advance(1)
         client.peer.check()
+        detach, _ = await client.next(Detach)
+        assert detach.error is not None
+        assert detach.error.condition == "com.microsoft:session-lock-lost"
+
+    play(tmp_path, scenario)
+
+
+def test_a_drain_that_meets_a_lost_session_lock_is_answered_before_the_link_ends(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.queue("sessions", requires_session=True)
+        client = stage.client()
+        await client.attached(session_of("s"))
+        stage.time.advance(60)
+        client.do(credit(5, drain=True))
+        flow, _ = await client.next(Flow)
+        assert (flow.link_credit, flow.drain) == (0, True)
         detach, _ = await client.next(Detach)
         assert detach.error is not None
         assert detach.error.condition == "com.microsoft:session-lock-lost"

@@ -49,7 +49,7 @@ class Limits:
     session_seconds: float = 65.0
     # How long the link of a session stays after its lock has expired. The service does not end it at once either, so a
     # client that is late learns from its own request that the lock is lost.
-    session_grace_seconds: float = 10.0
+    session_grace_seconds: float = 1.0
     # The interval of checks for changed entities, expired tokens and lost sessions.
     look_seconds: float = 0.25
     # How long to wait for clients at shutdown. An idle client may not read, and then never answers the close.

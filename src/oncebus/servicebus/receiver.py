@@ -185,6 +185,8 @@ class Receiver(Attached[OutgoingLink]):
             self.client.flush()
         except Exception as error:
             self._draining = None
+            # The client waits for the answer to its drain, even if the link ends.
+            self.link.drained()
             self.client.end(self, error)
 
     async def _deliver_all(self, received: Sequence[Received]) -> None:
