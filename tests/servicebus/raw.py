@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,7 +54,7 @@ class Here(Wire):
 class RawClient:
     """One connection with one session, signed in as root by default."""
 
-    def __init__(self, server: ServiceBusServer, *, is_signed_in: bool = True) -> None:
+    def __init__(self, server: ServiceBusServer, *, is_signed_in: bool = True, hostname: str | None = None) -> None:
         self.connection = Connection(container_id="server")
         self.wire = Here()
         self.peer = ClientConnection(server.front, self.connection, self.wire, lambda _: None)
@@ -65,7 +66,7 @@ class RawClient:
         self._sent: list[Sent] = []
         self._next = 0
         self._raw(AMQP_HEADER)
-        self.do(OPEN, BEGIN)
+        self.do(replace(OPEN, hostname=hostname), BEGIN)
         assert b"".join(self.connection.output()).startswith(AMQP_HEADER)
 
     def do(self, *performatives: Performative) -> None:

@@ -63,6 +63,9 @@ def test_a_session_has_a_state_and_is_renewed(bus: Bus) -> None:
     assert session.get_state() == b"step 1"
     session.set_state(None)
     assert session.get_state() is None
+    session.set_state("step 2")
+    session.set_state("")
+    assert session.get_state() is None
     before = session.locked_until_utc
     assert session.renew_lock() >= before  # type: ignore[operator]
 

@@ -34,6 +34,12 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
             Settlement(Action.DEAD_LETTER, TOKEN),
         ),
         (
+            Rejected(AmqpError("com.microsoft:dead-letter", None, {REASON: 7, DESCRIPTION: True})),
+            Settlement(
+                Action.DEAD_LETTER, TOKEN, properties={"DeadLetterReason": 7, "DeadLetterErrorDescription": True}
+            ),
+        ),
+        (
             Rejected(AmqpError("amqp:decode-error", "no JSON")),
             Settlement(Action.DEAD_LETTER, TOKEN, reason="amqp:decode-error", description="no JSON"),
         ),

@@ -265,13 +265,21 @@ def test_a_second_delivery_has_the_delivery_count_one() -> None:
     assert seen(held(sent, deliveries=2), is_peeked=True).delivery_count == 2
 
 
-def test_a_peeked_message_shows_no_lock_and_its_state() -> None:
+def test_a_message_that_is_received_and_deleted_has_empty_delivery_annotations() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x")))
+    deleted, section = Received(held(sent, token=None, locked_until=None), sent.body), b"\x00\x53\x71"
+    assert amqp.split(outgoing(deleted)).delivery_annotations == {}
+    assert section in outgoing(deleted)
+    assert section not in outgoing(deleted, is_peeked=True)
+
+
+def test_a_peeked_message_shows_the_end_of_its_lock_and_its_state() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"x")))
     peeked = seen(held(sent, stage=Stage.DEFERRED_LOCKED, scheduled=NOW), is_peeked=True)
     annotations = peeked.raw_amqp_message.annotations
     assert annotations is not None
     assert b"x-opt-lock-token" not in annotations
-    assert b"x-opt-locked-until" not in annotations
+    assert b"x-opt-locked-until" in annotations
     assert peeked.state.name == "DEFERRED"
     assert peeked.scheduled_enqueue_time_utc == datetime.fromtimestamp(NOW / SECOND, UTC)
 

@@ -88,4 +88,5 @@ def test_each_outcome_except_done_is_a_refusal() -> None:
         Outcome.SESSION_LOCK_LOST: "com.microsoft:session-lock-lost",
         Outcome.MESSAGE_NOT_FOUND: "com.microsoft:message-not-found",
         Outcome.ALREADY_DEAD_LETTERED: "amqp:not-allowed",
+        Outcome.IN_TRANSACTION: "amqp:not-allowed",
     }

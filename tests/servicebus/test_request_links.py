@@ -18,6 +18,7 @@ from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Targ
 from oncebus.durations import HOUR, MINUTE
 from oncebus.servicebus import Limits
 from oncebus.servicebus.management import ManagementRequests
+from oncebus.servicebus.messages import incoming_message
 from oncebus.servicebus.requests import Replies
 
 from .bus import LISTENER, ROOT
@@ -257,5 +258,41 @@ def test_a_request_is_accepted_before_it_is_answered(tmp_path: Path) -> None:
         client = await managing(stage)
         (number,) = client.transfer(request(PEEK, FIRST, message_id="m"))
         assert await client.outcomes(1) == {number: Accepted()}
+
+    play(tmp_path, scenario)
+
+
+def test_a_second_pair_of_links_to_cbs_is_refused(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage, "$cbs")
+        for attach in (to("$cbs", "again", handle=2), of("$cbs", "again", handle=3, target=Target("me"))):
+            condition, _ = await client.refused(attach)
+            assert condition == "amqp:not-allowed"
+        client.do(Detach(handle=0, closed=True))
+        await client.next(Detach)
+        await client.attached(to("$cbs", "later", handle=0))
+
+    play(tmp_path, scenario)
+
+
+def test_a_management_link_stays_when_its_entity_is_created_again(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage)
+        await stage.broker.change(lambda catalogue, _: catalogue.deleted(catalogue.queue("orders")))
+        await stage.queue("orders")
+        await stage.broker.send("orders", [incoming_message(message(b"new"))])
+        client.peer.check()
+        client.transfer(request(PEEK, FIRST, message_id="1"))
+        _, payload = await client.next(Transfer)
+        assert answer(payload)[0]["statusCode"] == 200
+
+    play(tmp_path, scenario)
+
+
+def test_refusals_name_the_host_that_the_client_opened(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client(hostname="bus.example.org")
+        _, text = await client.refused(of("nowhere"))
+        assert text == "The messaging entity 'sb://bus.example.org/nowhere' could not be found."
 
     play(tmp_path, scenario)

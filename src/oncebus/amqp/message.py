@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from oncebus.amqp.budget import check_elements
@@ -254,12 +253,13 @@ def deliverable(
     body: bytes,
     header: Header,
     annotations: Mapping[str, object],
-    delivery_annotations: Mapping[str, object] = MappingProxyType({}),
+    delivery_annotations: Mapping[str, object] | None = None,
 ) -> list[bytes]:
     """Return a message for a receiver, in pieces to be concatenated: header and annotations, head, body.
 
     An annotated head keeps its header fields and annotations, unless the arguments have others of the same name. A time
-    to live is rounded up to whole milliseconds, and capped at the longest that the header can hold.
+    to live is rounded up to whole milliseconds, and capped at the longest that the header can hold. Empty delivery
+    annotations are written; None leaves them out, if the head has none.
     """
     own_delivery: Mapping[Any, Any] = _NOTHING
     own: Mapping[Any, Any] = _NOTHING
@@ -270,10 +270,16 @@ def deliverable(
         header = Header(kept.durable, kept.priority, header.ttl, kept.first_acquirer, header.delivery_count)
     before = (
         _encoded_header(header, UInt(header.delivery_count))
-        + _encoded_annotations(DELIVERY_ANNOTATIONS, own_delivery, delivery_annotations)
+        + (
+            _encoded_annotations(DELIVERY_ANNOTATIONS, own_delivery, delivery_annotations or _NOTHING)
+            or (b"" if delivery_annotations is None else _NO_DELIVERY_ANNOTATIONS)
+        )
         + _encoded_annotations(MESSAGE_ANNOTATIONS, own, annotations)
     )
     return [piece for piece in (before, head, body) if piece]
+
+
+_NO_DELIVERY_ANNOTATIONS = _STARTS[DELIVERY_ANNOTATIONS] + map_of([])
 
 
 def _encoded_header(header: Header, delivery_count: UInt | None) -> bytes:

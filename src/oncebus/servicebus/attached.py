@@ -11,6 +11,7 @@ from oncebus.amqp.incoming import Delivery
 from oncebus.amqp.link import Link
 from oncebus.broker.transactions import Transactions
 from oncebus.servicebus.credentials import Credentials
+from oncebus.servicebus.errors import Refusal
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.nodes import Node
 
@@ -38,6 +39,9 @@ class Client(Protocol):
     @property
     def links(self) -> Collection[Attached[Any]]:
         """Return all links of the connection."""
+
+    def refusal(self, error: Exception) -> Refusal:
+        """Return the refusal that the client gets for an error. It names the host that the client opened."""
 
     def flush(self) -> None:
         """Write the output of the links soon."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from oncebus.access.scopes import Path
-from oncebus.amqp.conditions import CONNECTION_FORCED
+from oncebus.amqp.conditions import CONNECTION_FORCED, NOT_ALLOWED
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
     Closed,
@@ -30,6 +30,7 @@ from oncebus.entities import BadRequest
 from oncebus.servicebus.attached import Attached, Settling
 from oncebus.servicebus.browser import Browser, asks_to_browse
 from oncebus.servicebus.credentials import Credentials
+from oncebus.servicebus.errors import Refusal, Refused, refusal_of
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.management import ManagementRequests
 from oncebus.servicebus.nodes import TRANSACTIONS, Node, NodeKind, node_of
@@ -76,6 +77,8 @@ class ClientConnection:
         self._known = known
         self._unknown = unknown
         self._links: dict[Link, Attached[Any]] = {}
+        # The last link of each kind to $cbs.
+        self._to_cbs: dict[type[Attached[Any]], Link] = {}
         self._by_token: dict[Path, dict[Attached[Any], None]] = {}
         # Links with a scheduled check, by its time; the number keeps links with the same time in order.
         self._due: list[tuple[int, int, Attached[Any]]] = []
@@ -118,6 +121,9 @@ class ClientConnection:
                 self._sign_in(event)
             case Opened():
                 self._is_open = True
+                opened = self._connection.remote_open
+                if opened is not None and opened.hostname:
+                    self.credentials.host = opened.hostname
                 if self._refused is not None:
                     self._connection.close(self._refused)
             case Closed():
@@ -140,7 +146,7 @@ class ClientConnection:
             attached.open()
         except Exception as error:
             self._drop(link)
-            link.refuse(self.front.refusal(error).error)
+            link.refuse(self.refusal(error).error)
             self.front.broker.note_refusal(_address(link), error)
 
     def _attached(self, link: Link) -> Attached[Any]:
@@ -153,6 +159,7 @@ class ClientConnection:
                 receiver = (SessionReceiver if asks_for_session(link) else Receiver)(self, link, node)
                 go_via(link, receiver.entity, receives=True)
                 return receiver
+            self._check_single(Replies, link, node)
             return Replies(self, link, node)
         assert isinstance(link, IncomingLink)
         node = TRANSACTIONS if isinstance(link.attach.target, Coordinator) else _node(link.attach.target)
@@ -164,9 +171,18 @@ class ClientConnection:
             case NodeKind.MANAGEMENT:
                 return ManagementRequests(self, link, node)
             case NodeKind.TOKENS:
+                self._check_single(TokenRequests, link, node)
                 return TokenRequests(self, link, node, self._trusted)
             case NodeKind.TRANSACTIONS:
                 return TransactionRequests(self, link)
+
+    def _check_single(self, kind: type[Attached[Any]], link: Link, node: Node) -> None:
+        """Raise `Refused` for a second link of this kind to $cbs: a connection has one pair."""
+        if node.kind is not NodeKind.TOKENS:
+            return
+        if self._to_cbs.get(kind) in self._links:
+            raise Refused(NOT_ALLOWED, 400, "The connection already has such a link to $cbs. Close that one first.")
+        self._to_cbs[kind] = link
 
     def _trusted(self) -> None:
         self._connection.trust()
@@ -200,6 +216,10 @@ class ClientConnection:
 
     # From the links
 
+    def refusal(self, error: Exception) -> Refusal:
+        """See `Client`."""
+        return refusal_of(error, self.credentials.host)
+
     @property
     def links(self) -> Collection[Attached[Any]]:
         """See `Client`."""
@@ -228,7 +248,7 @@ class ClientConnection:
         """See `Client`."""
         if self._drop(attached.link) is None:
             return
-        refusal = self.front.refusal(error).error
+        refusal = self.refusal(error).error
         self.front.broker.note_refusal(attached.node.path, error)
         if attached.is_accepted:
             attached.link.detach(refusal)

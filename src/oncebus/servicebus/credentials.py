@@ -39,6 +39,8 @@ class Credentials:
         self._now = now
         self._most = most
         self._host = host
+        # How the client calls us, in the texts of errors; tokens are for our own name.
+        self.host = host
         self._grants: dict[Path, Grant] = {}
         # Expiry times with their paths. An entry is stale if a newer token has replaced its grant.
         self._ends: list[tuple[int, Path]] = []
@@ -148,7 +150,7 @@ class Credentials:
         found = next((refusals[reason] for reason in _HELPFUL if reason in refusals), None)
         if found is None:
             reason = Reason.AUDIENCE if self._grants else Reason.MISSING
-            raise AccessRefused(reason, operation.refusal(f"{self._host}/{path}"))
+            raise AccessRefused(reason, operation.refusal(f"{self.host}/{path}"))
         raise found
 
     def require_any(self, path: str) -> Path:

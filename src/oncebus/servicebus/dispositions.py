@@ -70,12 +70,17 @@ def _dead_letter(token: bytes, error: AmqpError | None) -> Settlement:
     own: dict[str, object] = {}
     if error is not None:
         own = dict(own_properties(error.info) or {})
-        reason, description = _text(own.pop(DEAD_LETTER_REASON, None)), _text(own.pop(DEAD_LETTER_DESCRIPTION, None))
+        reason, description = _take_text(own, DEAD_LETTER_REASON), _take_text(own, DEAD_LETTER_DESCRIPTION)
         if error.condition != DEAD_LETTER:
             reason = reason or error.condition
         description = description or error.description
     return Settlement(Action.DEAD_LETTER, token, properties=own or None, reason=reason, description=description)
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+def _take_text(own: dict[str, object], name: str) -> str | None:
+    """Remove a text from the properties and return it. A value of another type stays a property, unless it is null."""
+    value = own.get(name)
+    if value is None or isinstance(value, str):
+        own.pop(name, None)
+        return value and str(value)
+    return None

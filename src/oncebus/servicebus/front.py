@@ -10,7 +10,6 @@ from typing import Any
 
 from oncebus.access import Guard
 from oncebus.broker.broker import Broker
-from oncebus.servicebus.errors import Refusal, refusal_of
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
 from oncebus.servicebus.sends import Sends
@@ -47,7 +46,7 @@ class Tasks:
 
 @dataclass
 class Front:
-    """The objects that all connections share. `host` is the host name in refusals."""
+    """The objects that all connections share. `host` is our name for clients that do not name the host they open."""
 
     broker: Broker
     guard: Guard
@@ -60,10 +59,6 @@ class Front:
     def now(self) -> int:
         """Return the time in microseconds since 1970."""
         return self.broker.clock.now()
-
-    def refusal(self, error: Exception) -> Refusal:
-        """Return the refusal that a client gets for an error."""
-        return refusal_of(error, self.host)
 
     def path_of(self, source: int | None, held_by: int) -> str | None:
         """Return the path of the entity that dead-lettered a message, or None if the message is still there."""

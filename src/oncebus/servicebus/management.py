@@ -11,7 +11,7 @@ from typing import NamedTuple
 from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.broker.transactions import RequestUnfinished, UnknownTransaction, Work
-from oncebus.entities import NotFound, Subscription
+from oncebus.entities import Subscription
 from oncebus.entities.session_ids import session_key
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.attached import Attached, Client
@@ -53,7 +53,7 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def delivered(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        begun = begin(self.front, self.link, self.node, delivery)
+        begun = begin(self.client, self.link, self.node, delivery)
         if begun is None:
             self._top_up()
             return
@@ -63,7 +63,7 @@ class ManagementRequests(Attached[IncomingLink]):
             try:
                 work = work_of(self.client, self.link, delivery.state)
             except UnknownTransaction as error:
-                replies.send(encoded(refused(self.front.refusal(error)), request.id, NodeKind.MANAGEMENT))
+                replies.send(encoded(refused(self.client.refusal(error)), request.id, NodeKind.MANAGEMENT))
                 self._top_up()
                 return
         pending = _Pending(request, replies, len(delivery.payload), work)
@@ -73,8 +73,7 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def check(self) -> None:
         """See `Attached`."""
-        if managed(self).id != self._entity.id:
-            raise NotFound(self.node.address.path)
+        self._entity = managed(self)
 
     def ended(self) -> None:
         """See `Attached`. Requests are cancelled, but one that has started may still take effect."""
@@ -109,7 +108,7 @@ class ManagementRequests(Attached[IncomingLink]):
             with work or nullcontext():
                 response = await self._respond(request, work)
         except Exception as error:
-            response = refused(self.front.refusal(error))
+            response = refused(self.client.refusal(error))
         replies.send(encoded(response, request.id, NodeKind.MANAGEMENT))
         self.client.flush()
 
@@ -119,6 +118,8 @@ class ManagementRequests(Attached[IncomingLink]):
             text = f"The operation '{request.operation:.100}' is unknown at $management."
             raise Refused(NOT_IMPLEMENTED, 501, text)
         self.client.credentials.require(does.operation, self.node.path)
+        # The entity may have been deleted and created again under this name.
+        self._entity = managed(self)
         link_name = request.properties.get(ASSOCIATED_LINK)
 
         def holder(session: str | None) -> SessionReceiver | None:

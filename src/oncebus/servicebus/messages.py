@@ -136,11 +136,12 @@ def outgoing(
         ENQUEUED_TIME: timestamp(message.enqueued),
         SEQUENCE_NUMBER: message.sequence,
     }
-    of_delivery: dict[str, object] = {}
-    if message.token is not None and not is_peeked:
+    # A message that is received and deleted has this section, but empty; a peeked one has none.
+    of_delivery: dict[str, object] | None = None if is_peeked else {}
+    if message.token is not None and of_delivery is not None:
         of_delivery[LOCK_TOKEN] = uuid.UUID(bytes=message.token)
-        if message.locked_until is not None:
-            annotations[LOCKED_UNTIL] = timestamp(message.locked_until)
+    if message.locked_until is not None:
+        annotations[LOCKED_UNTIL] = timestamp(message.locked_until)
     if is_copy:
         annotations[ENQUEUED_SEQUENCE_NUMBER] = message.enqueued_sequence
     state = message.state

@@ -256,7 +256,7 @@ async def set_state(call: Invocation) -> Body:
     """Set the state of a session."""
     lock = call.held(call.given.text("session-id")).lock
     assert lock is not None
-    await call.acting.set_session_state(lock, call.given.binary("session-state"))
+    await call.acting.set_session_state(lock, call.given.binary("session-state") or None)
     return {}
 
 

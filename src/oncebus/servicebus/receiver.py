@@ -237,7 +237,7 @@ class Receiver(Attached[OutgoingLink]):
                 work = work_of(self.client, self.link, state)
             except UnknownTransaction as error:
                 # Its lock holds, so the client may settle it again.
-                self.link.answer(event.deliveries, Rejected(self.front.refusal(error).error))
+                self.link.answer(event.deliveries, Rejected(self.client.refusal(error).error))
                 return
             state = state.outcome
         self._decide(_Decision(event.deliveries, state, event.settled, work))
@@ -295,7 +295,7 @@ class Receiver(Attached[OutgoingLink]):
         try:
             outcomes = await self.front.broker.settle(self.node.address, settlements, session=self.lock)
         except Exception as error:
-            refused = Rejected(self.front.refusal(error).error)
+            refused = Rejected(self.client.refusal(error).error)
             for decision in understood:
                 self._answer(decision, decision.deliveries, refused)
             return
@@ -364,7 +364,7 @@ class Receiver(Attached[OutgoingLink]):
                     work.when_committed(partial(self._answer, decision, [delivery], answer))
         except Exception as error:
             deliveries = [delivery for _, delivery in decided]
-            self.link.answer(deliveries, TransactionalState(txn_id, Rejected(self.front.refusal(error).error)))
+            self.link.answer(deliveries, TransactionalState(txn_id, Rejected(self.client.refusal(error).error)))
 
     async def _abandon(self, tokens: Sequence[bytes]) -> None:
         settlements = [Settlement(Action.ABANDON, token) for token in tokens]

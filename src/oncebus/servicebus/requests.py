@@ -19,7 +19,6 @@ from oncebus.amqp.performatives import Accepted, Rejected, Target, Transactional
 from oncebus.entities import BadRequest, Entity, NotFound
 from oncebus.servicebus.attached import Attached, Client
 from oncebus.servicebus.errors import Refusal
-from oncebus.servicebus.front import Front
 from oncebus.servicebus.nodes import Node, NodeKind
 
 _NO_REPLY = Refusal(NOT_ALLOWED, 400, "There is no link for the answer: attach a receiver to the same address first.")
@@ -160,7 +159,7 @@ def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies 
     return found
 
 
-def begin(front: Front, link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
+def begin(client: Client, link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
     """Read and accept a request. Return it and the link for its answer.
 
     Reject it and return None if it is malformed or has no such link.
@@ -168,7 +167,7 @@ def begin(front: Front, link: IncomingLink, node: Node, delivery: Delivery) -> t
     try:
         request = read_request(delivery.payload)
     except Exception as error:
-        link.settle([delivery], Rejected(front.refusal(error).error))
+        link.settle([delivery], Rejected(client.refusal(error).error))
         return None
     replies = reply_link(link, node, request.reply_to)
     if replies is None:

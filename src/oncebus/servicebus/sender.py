@@ -199,7 +199,7 @@ class Sender(Attached[IncomingLink]):
         self._answered(len(delivery.payload))
 
     def _refuse(self, delivery: Delivery, error: Exception) -> None:
-        refusal = self.front.refusal(error)
+        refusal = self.client.refusal(error)
         self.front.broker.note_refusal(self.node.path, error)
         if delivery.settled:
             # The sender does not wait for an answer, so only the log has the reason.

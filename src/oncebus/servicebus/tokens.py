@@ -34,7 +34,7 @@ class TokenRequests(Attached[IncomingLink]):
 
     def delivered(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        begun = begin(self.front, self.link, self.node, delivery)
+        begun = begin(self.client, self.link, self.node, delivery)
         if begun is None:
             self._top_up()
             return
@@ -43,7 +43,7 @@ class TokenRequests(Attached[IncomingLink]):
             self._put(request)
             response = Response(202, "Accepted")
         except Exception as error:
-            response = refused(self.front.refusal(error))
+            response = refused(self.client.refusal(error))
         replies.send(encoded(response, request.id, NodeKind.TOKENS))
         replies.when_written(self._top_up)
 

@@ -42,7 +42,7 @@ class TransactionRequests(Attached[IncomingLink]):
                 case Discharge() as discharge:
                     self._discharge(delivery, discharge)
         except Exception as error:
-            self._answer(delivery, Rejected(self.front.refusal(error).error))
+            self._answer(delivery, Rejected(self.client.refusal(error).error))
         if self.link.credit < self.front.limits.controls // 2:
             self.link.grant(self.front.limits.controls)
 
@@ -71,7 +71,7 @@ class TransactionRequests(Attached[IncomingLink]):
             await transaction.commit()
         except Exception as error:
             # Some clients need an error here.
-            self._answer(delivery, Rejected(self.front.refusal(error).error))
+            self._answer(delivery, Rejected(self.client.refusal(error).error))
         else:
             self._answer(delivery, Accepted())
 
