@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ledger.test_asides import Checkpoint
 from ledger.test_generations import HERE
 from oncebus.detection import Rows
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerBatch, LedgerInUse, Writer
+from oncebus.ledger.keys import key_digests
 from reference import Message
 
 WRITER = Writer("aa", "query", HERE)
@@ -92,3 +94,38 @@ def test_an_attempt_beside_a_query_that_goes_on_after_its_block_fails(tmp_path: 
     ledger.compact(lambda _: False)
     with pytest.raises(LedgerInUse, match="Evaluate its rows inside its block"):
         judge_aside()
+
+
+def test_a_run_that_is_published_late_does_not_bring_a_forgotten_key_back(tmp_path: Path) -> None:
+    """The run was merged with the tombstone of its key, and everything else in the merged run has expired."""
+    ledger, checkpoint = Ledger.open(tmp_path / "ledger"), Checkpoint(tmp_path / "checkpoint")
+    ledger.describe_or_check(["key string"], has_secret=True)
+    day = 86_400 * SECOND
+
+    def some(message: Message) -> Rows:
+        high, low = key_digests([message.key], ledger.key_columns(), ledger.secret())
+        return replace(rows_of([message]), high=high, low=low)
+
+    def run(batch: int, message: Message, writer: Writer) -> bool:
+        checkpoint.plan(batch)
+        generation = ledger.join(writer, batch)
+        found = ledger.judge(some(message), generation, batch, part=0, parts=1, clock=2**62)
+        ledger.tidy(generation, batch, part=0, parts=1)
+        checkpoint.commit(batch)
+        return bool(found.is_duplicate[0])
+
+    def run_others(batches: range, writer: Writer) -> None:
+        for batch in batches:
+            run(batch, Message(f"k{batch}", START + batch * 30 * SECOND, batch, 20 * SECOND), writer)
+
+    key = Message("key", START, 0, day)
+    generation, listing = ledger.enter(WRITER, 0)
+    stalled = ledger.decide(some(key), generation, 0, part=0, parts=1, clock=2**62, listing=listing)
+    assert not run(0, key, WRITER)
+    assert ledger.forget(["key"], checkpoint=checkpoint.folder) == 1
+    run_others(range(1, 12), WRITER)
+    ledger.compact(lambda _: False)
+    again = Writer("bb", "query", HERE, *ledger.predecessor(lambda _: False, HERE))
+    run_others(range(12, 24), again)
+    stalled.publish()
+    assert not run(24, Message("key", START + 24 * 30 * SECOND, 24, day), again)

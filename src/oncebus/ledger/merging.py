@@ -106,9 +106,11 @@ def merge(runs: Sequence[Entries], horizon: int) -> Entries:
 
 
 def _without_cancelled(entries: Entries) -> Entries:
-    """Return the entries without pairs of a tombstone and an entry that it cancels.
+    """Return the entries without pairs of a tombstone and an entry that it cancels, except for one pair.
 
-    A tombstone stays if its entry is in another run.
+    A tombstone stays if its entry is in another run. The pair that is forgotten last stays, so that the merged run
+    outlives all entries that it has cancelled: a task that stalled may publish the run of such an entry late, and the
+    entry would count again if nothing covered it.
     """
     size, sequence = len(entries), entries.sequence
     others = [
@@ -116,7 +118,15 @@ def _without_cancelled(entries: Entries) -> Entries:
         np.full(size, NO_SEQUENCE, np.int64) if sequence is None else sequence,
         np.broadcast_to(entries.keep(), size),
     ]
-    left = uncancelled(entries.window(), [entries.high, entries.low], others)
+    window = entries.window()
+    left = uncancelled(window, [entries.high, entries.low], others)
+    cancelled = np.flatnonzero(~left)
+    if len(cancelled):
+        last = cancelled[np.argmax((entries.time + entries.keep())[cancelled])]
+        columns = (entries.high, entries.low, *others, np.abs(window))
+        alike = np.logical_and.reduce([column[cancelled] == column[last] for column in columns])
+        is_tombstone = window[cancelled] < 0
+        left[[cancelled[alike & is_tombstone][0], cancelled[alike & ~is_tombstone][0]]] = True
     return entries.take(left).without_unused_spans()
 
 
