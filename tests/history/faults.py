@@ -204,7 +204,7 @@ OFTEN = {
     "stop gateway": 1,
     "stop pipeline": 1,
     "fill disk": 1,
-    "clock back": 1,
+    "clock back": 2,
     "clock ahead": 1,
     "clock leaps": 1,
     "cut before": 3,

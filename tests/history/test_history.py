@@ -51,6 +51,7 @@ def test_a_short_history_with_a_handful_of_faults(tmp_path: Path, seed: int) -> 
     # Make sure that deliveries, drops and faults really happened.
     assert numbers["delivered"] > 50
     assert numbers["dropped"] > 5
+    assert numbers["transactions"] > 3
     assert numbers["faults"] > 3
 
 
