@@ -12,6 +12,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 
 from oncebus import amqp
 from oncebus.amqp import BATCH_FORMAT, DecodeError, Properties, Timestamp
+from oncebus.amqp.sections import sections
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
 from oncebus.durations import DAY, SECOND
@@ -263,6 +264,15 @@ def test_a_second_delivery_has_the_delivery_count_one() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"x")))
     assert seen(held(sent, deliveries=2)).delivery_count == 1
     assert seen(held(sent, deliveries=2), is_peeked=True).delivery_count == 2
+
+
+def test_keys_of_a_footer_become_symbols() -> None:
+    given = encoded(ServiceBusMessage(b"x"))
+    sent = incoming_message(given + b"\x00\x53\x78" + amqp.encode({"a": 1, amqp.Symbol("b"): "c"}))
+    *_, (_, _, at, stop) = sections(sent.body)
+    found = amqp.decode(sent.body, at, stop)[0]
+    assert found == {"a": 1, "b": "c"}
+    assert [type(key) for key in found] == [amqp.Symbol, amqp.Symbol]
 
 
 def test_a_message_that_is_received_and_deleted_has_empty_delivery_annotations() -> None:

@@ -25,9 +25,10 @@ from functools import lru_cache
 from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import NO_HEADER, Header, Int, Timestamp
+from oncebus.amqp import NO_HEADER, Header, Int, Symbol, Timestamp
 from oncebus.amqp.head import bare_at
 from oncebus.amqp.message import LONGEST_TTL
+from oncebus.amqp.sections import FOOTER, sections
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MOST_MESSAGES, Incoming, empty_batch
 from oncebus.durations import MILLISECOND
@@ -63,6 +64,7 @@ _OURS = frozenset(
 """The annotations that only the broker writes. A message that a client received and sends again may have them."""
 
 _DECIMAL = decimals.FORMAT_CODE
+_FOOTER = bytes((0x00, 0x53, FOOTER))
 # Members of an enumeration take a while to look up.
 _MAIN, _ACTIVE = SubQueue.MAIN, State.ACTIVE
 _BIG_GUID, _LITTLE_GUID = struct.Struct(">IHH8s"), struct.Struct("<IHH8s")
@@ -99,6 +101,8 @@ def incoming_message(payload: bytes) -> Incoming:
         annotations = _own(annotations)
     if of_delivery:
         of_delivery = _own(of_delivery)
+    if _FOOTER in body:
+        body = _with_symbols_in_footer(body)
     if annotations or of_delivery or header is not NO_HEADER:
         head = amqp.annotated(head, header, of_delivery, annotations)
     return Incoming(
@@ -110,6 +114,16 @@ def incoming_message(payload: bytes) -> Incoming:
         None if scheduled is None else of_timestamp(scheduled),
         ttl,
     )
+
+
+def _with_symbols_in_footer(body: bytes) -> bytes:
+    """Return the body with symbols as the keys of its footer, as the service delivers it."""
+    for kind, at, value, stop in sections(body):
+        if kind == FOOTER:
+            content = amqp.decode(body, value, stop)[0]
+            symbols = {Symbol(key) if isinstance(key, str) else key: each for key, each in content.items()}
+            return body[:at] + _FOOTER + amqp.encode(symbols) + body[stop:]
+    return body
 
 
 def wants_original(head: bytes) -> bool:
