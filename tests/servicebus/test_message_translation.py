@@ -16,7 +16,7 @@ from oncebus.amqp.sections import sections
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
 from oncebus.durations import DAY, SECOND
-from oncebus.entities import BadRequest
+from oncebus.entities import NO_LIMIT, BadRequest
 from oncebus.servicebus.messages import incoming, incoming_message, outgoing, tag_of
 from oncebus.store import Message, SubQueue
 from oncebus.store.values import Stage
@@ -264,6 +264,19 @@ def test_a_second_delivery_has_the_delivery_count_one() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"x")))
     assert seen(held(sent, deliveries=2)).delivery_count == 1
     assert seen(held(sent, deliveries=2), is_peeked=True).delivery_count == 2
+
+
+@pytest.mark.parametrize(
+    ("ttl", "default_ttl", "has_times"),
+    [(DAY, DAY, True), (DAY, 2 * DAY, False), (100 * DAY, NO_LIMIT, True), (None, NO_LIMIT, False)],
+)
+def test_the_lifetime_of_the_entity_comes_with_its_times(ttl: int | None, default_ttl: int, has_times: bool) -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x", message_id="a")))
+    message = held(sent, expires=None if ttl is None else NOW + ttl)
+    payload = outgoing(Received(message, sent.body), default_ttl=default_ttl)
+    found = amqp.properties(amqp.split(payload).head)
+    times = (NOW // 1000, (NOW + (ttl or 0)) // 1000) if has_times else (None, None)
+    assert (found.creation_time, found.absolute_expiry_time, found.message_id) == (*times, "a")
 
 
 def test_keys_of_a_footer_become_symbols() -> None:

@@ -35,6 +35,7 @@ class Browser(Attached[OutgoingLink]):
         super().__init__(client, link, node)
         entity = self._permitted()
         self._entity, self._is_subscription = entity.id, isinstance(entity, Subscription)
+        self._default_ttl = entity.default_message_time_to_live
         self._next = 0
         self._browsing: asyncio.Task[None] | None = None
 
@@ -72,7 +73,13 @@ class Browser(Attached[OutgoingLink]):
                         if not self.link.sendable:
                             break
                         source = self.front.path_of(message.source, message.entity)
-                        payload = outgoing(each, source, is_peeked=True, is_copy=self._is_subscription)
+                        payload = outgoing(
+                            each,
+                            source,
+                            is_peeked=True,
+                            is_copy=self._is_subscription,
+                            default_ttl=self._default_ttl,
+                        )
                         self.link.send(payload, message.sequence.to_bytes(16), settled=True)
                     self._next = message.sequence + 1
                 self.client.flush()

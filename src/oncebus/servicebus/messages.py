@@ -32,7 +32,7 @@ from oncebus.amqp.sections import FOOTER, sections
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MOST_MESSAGES, Incoming, empty_batch
 from oncebus.durations import MILLISECOND
-from oncebus.entities import BadRequest
+from oncebus.entities import NO_LIMIT, BadRequest
 from oncebus.servicebus import decimals
 from oncebus.servicebus.times import of_timestamp, timestamp
 from oncebus.store import Message, State, SubQueue
@@ -137,14 +137,24 @@ def wants_original(head: bytes) -> bool:
 
 
 def outgoing(
-    received: Received, dead_letter_source: str | None = None, *, is_peeked: bool = False, is_copy: bool = False
+    received: Received,
+    dead_letter_source: str | None = None,
+    *,
+    is_peeked: bool = False,
+    is_copy: bool = False,
+    default_ttl: int = NO_LIMIT,
 ) -> bytes:
     """Return an encoded message for a receiver. `is_copy` is for a message of a subscription.
+
+    `default_ttl` is the entity's own time to live. Where that counts, or where the header cannot hold the time to live,
+    the message has a creation time and an expiry time.
 
     The delivery count excludes this delivery, so a new message has 0. In a dead-letter queue, deliveries do not count.
     """
     message = received.message
-    if _is_plain(message) and not (is_peeked or is_copy or dead_letter_source):
+    ttl = None if message.expires is None else max(message.expires - message.enqueued, 0)
+    has_times = ttl is not None and (ttl == default_ttl or ttl > LONGEST_TTL * MILLISECOND)
+    if _is_plain(message) and not (is_peeked or is_copy or has_times or dead_letter_source):
         return _plain(message, received.body)
     annotations: dict[str, object] = {
         ENQUEUED_TIME: timestamp(message.enqueued),
@@ -169,9 +179,11 @@ def outgoing(
         annotations[DEAD_LETTER_SOURCE] = dead_letter_source
     is_counted = not is_peeked and message.sub_queue == SubQueue.MAIN
     deliveries = max(message.deliveries - 1, 0) if is_counted else message.deliveries
-    ttl = None if message.expires is None else max(message.expires - message.enqueued, 0)
     header = Header(ttl=ttl, delivery_count=deliveries)
-    return b"".join(amqp.deliverable(_head_of(received), received.body, header, annotations, of_delivery))
+    head = _head_of(received)
+    if has_times:
+        head = _with_times(head, message)
+    return b"".join(amqp.deliverable(head, received.body, header, annotations, of_delivery))
 
 
 def _is_plain(message: Message) -> bool:
@@ -250,6 +262,15 @@ def _head_of(received: Received) -> bytes:
     except amqp.DecodeError:
         # Sending does not check application properties, so they may be malformed: deliver them as they came.
         return message.head
+
+
+def _with_times(head: bytes, message: Message) -> bytes:
+    assert message.expires is not None
+    times = {"creation_time": timestamp(message.enqueued), "absolute_expiry_time": timestamp(message.expires)}
+    try:
+        return amqp.with_properties(head, times)
+    except amqp.DecodeError:
+        return head
 
 
 def _time_to_live(ttl: int, head: bytes) -> int:

@@ -17,7 +17,7 @@ from oncebus.amqp import Array, Int, Long, Timestamp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
 from oncebus.broker.transactions import Work
-from oncebus.entities import BadRequest, OutOfRange, Queue, Subscription
+from oncebus.entities import NO_LIMIT, BadRequest, Entity, OutOfRange, Queue, Subscription
 from oncebus.entities.descriptions import rules_by_name
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.dispositions import own_properties
@@ -82,19 +82,25 @@ class Invocation:
         """Return the encoding of a message for an answer."""
         message = received.message
         source = self.front.path_of(message.source, message.entity)
-        return outgoing(received, source, is_peeked=is_peeked, is_copy=self.is_subscription)
+        entity = self._entity
+        return outgoing(
+            received,
+            source,
+            is_peeked=is_peeked,
+            is_copy=isinstance(entity, Subscription),
+            default_ttl=NO_LIMIT if entity is None else entity.default_message_time_to_live,
+        )
 
     @property
     def has_sessions(self) -> bool:
         """Return whether receivers lock the sessions of the address. Dead letters have none."""
-        entity = self.front.broker.catalogue.find(self.address.path)
+        entity = self._entity
         is_main = self.address.sub_queue is SubQueue.MAIN
         return is_main and isinstance(entity, Queue | Subscription) and entity.requires_session
 
     @cached_property
-    def is_subscription(self) -> bool:
-        """Return whether the entity is a subscription."""
-        return isinstance(self.front.broker.catalogue.find(self.address.path), Subscription)
+    def _entity(self) -> Entity | None:
+        return self.front.broker.catalogue.find(self.address.path)
 
 
 # Messages of senders

@@ -145,7 +145,12 @@ class Receiver(Attached[OutgoingLink]):
         tag = b"" if message.token is None else tag_of(message.token)
         # A deleted message must be sent even without credit: to the client, it has crossed its flow on the wire.
         is_late = is_settled and self.link.credit <= 0
-        payload = outgoing(received, source, is_copy=self._is_subscription)
+        payload = outgoing(
+            received,
+            source,
+            is_copy=self._is_subscription,
+            default_ttl=self.entity.default_message_time_to_live,
+        )
         self.link.send(payload, tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late)
         self.client.flush()
 
