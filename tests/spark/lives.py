@@ -84,7 +84,7 @@ class Life:
         return model.batch(messages, FAR_FUTURE)
 
     def frame(self, messages: list[Message]) -> DataFrame:
-        rows = [tuple(message) for message in messages]
+        rows = [tuple(message)[:4] for message in messages]
         frame = self.spark.createDataFrame(rows, "key string, time long, sequence long, window long")
         return frame.selectExpr("key", "timestamp_micros(time) as time", "sequence", "window")
 
