@@ -27,7 +27,7 @@ class Guest:
     def __init__(self, places: Places) -> None:
         self.is_cut = False
         self._places = places
-        self.has_room = places.enter(self)
+        places.enter(self)
 
     def abort(self) -> None:
         self.is_cut = True
@@ -44,34 +44,79 @@ def test_a_new_connection_closes_the_longest_idle_one() -> None:
     assert [each.is_cut for each in (one, two, three, four)] == [False, False, True, False]
     five = Guest(places)
     assert two.is_cut
-    assert (len(places), five.has_room) == (3, True)
+    assert len(places) == 3
     for each in (four, five):
         places.begin(each)
     six = Guest(places)
-    assert not six.has_room
+    # Nobody can give way, so the new one is beyond the limit.
+    assert len(places) == 4
     assert not any(each.is_cut for each in (one, four, five, six))
     places.leave(six)
     places.leave(one)
-    assert Guest(places).has_room
+    Guest(places)
+    assert len(places) == 3
 
 
 def test_authenticated_connections_are_replaced_last() -> None:
     places = Places(3, "guests")
     known, stranger, other = (Guest(places) for _ in range(3))
-    places.know(known)
+    places.know(known, "key")
     places.begin(other)
-    places.know(other)
+    places.know(other, "key")
     places.end(other)
     later = Guest(places)
     assert [each.is_cut for each in (known, stranger, other, later)] == [False, True, False, False]
     places.begin(later)
     newest = Guest(places)
-    assert (known.is_cut, other.is_cut, newest.has_room) == (True, False, True)
-    # The list of known guests forgets it with its place.
-    places.know(known)
+    assert (known.is_cut, other.is_cut, newest.is_cut) == (True, False, False)
+    # Its key is forgotten with its place.
+    assert places.know(known, "key")
     places.end(later)
     Guest(places)
     assert [each.is_cut for each in (other, later, newest)] == [False, False, True]
+
+
+def test_the_key_with_the_most_connections_gives_way() -> None:
+    places = Places(5, "guests")
+    few, *many = (Guest(places) for _ in range(5))
+    places.know(few, "few")
+    asked: list[Guest] = []
+    for each in many:
+        places.know(each, "many")
+        places.begin(each)
+    # They wait for something, and can be asked to stop.
+    for each in many[:3]:
+        places.end(each, lambda each=each: asked.append(each))  # type: ignore[misc]
+    newest = [Guest(places) for _ in range(2)]
+    # The one that waits longest was asked. The new one has not authenticated, so it gave way to the next.
+    assert (asked, [each.is_cut for each in newest]) == (many[:1], [True, False])
+    places.know(newest[1], "new")
+    places.begin(newest[1])
+    Guest(places)
+    assert asked == many[:2]
+    assert not any(each.is_cut for each in (few, *many))
+    # One that is busy again is not asked.
+    places.begin(many[2])
+    places.begin(few)
+    assert len(places) == 5
+
+
+def test_beyond_the_limit_only_keys_with_few_connections_are_welcome() -> None:
+    places = Places(4, "guests")
+    many = [Guest(places) for _ in range(4)]
+    for each in many:
+        places.know(each, "many")
+        places.begin(each)
+    other, another = Guest(places), Guest(places)
+    assert len(places) == 5, "the first one of these gave way to the second"
+    assert places.know(another, "few")
+    places.begin(another)
+    one_more = Guest(places)
+    assert not places.know(one_more, "many")
+    assert other.is_cut
+    places.leave(many[0])
+    places.leave(many[1])
+    assert places.know(one_more, "many"), "it is within the limit now"
 
 
 def test_the_limit_is_logged_only_now_and_then(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ import ssl
 import time
 from asyncio import sslproto
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -40,6 +41,8 @@ PROBE_EVERY_SECONDS = 5
 """The interval of these questions until the peer answers."""
 UNACKNOWLEDGED_SECONDS = 50
 """A connection whose peer acknowledges neither data nor questions for this time is lost. AMQP sets its own time."""
+_STRANGERS = ""
+"""The key of guests that have not authenticated."""
 
 
 class CannotListen(OncebusError):
@@ -103,87 +106,112 @@ class Guest(Protocol):
         """Close the connection at once."""
 
 
-class Places:
-    """Limits the number of connections. When all places are taken, a new connection replaces the longest idle one.
+@dataclass(slots=True)
+class _Group:
+    """The guests with one key. Those that can give way are there with how they do it, the longest idle first."""
 
-    Connections that have not authenticated are replaced before those that have. `what` names the kind of connection in
-    the log. `clock` returns seconds and never goes back.
+    size: int = 0
+    yielding: dict[Guest, Callable[[], None]] = field(default_factory=dict)
+
+
+class Places:
+    """Limits the number of connections. When all places are taken, a guest gives way to each new connection.
+
+    Guests that have not authenticated give way first, then those of the key with the most places: so keys share the
+    places, and one key alone may use them all. `what` names the kind of connection in the log. `clock` returns seconds
+    and never goes back.
     """
 
     def __init__(self, most: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._what = what
         self._clock = clock
-        self._busy: set[Guest] = set()
-        # Connections without a request in progress, the longest idle first: not yet authenticated, and authenticated.
-        self._idle_strangers: dict[Guest, None] = {}
-        self._idle_known: dict[Guest, None] = {}
-        self._known: set[Guest] = set()
+        self._keys: dict[Guest, str] = {}
+        self._groups: dict[str, _Group] = {}
+        # Guests that came when nobody could give way.
+        self._extra: set[Guest] = set()
         self._warned = -SECONDS_BETWEEN_WARNINGS
 
     def __len__(self) -> int:
-        return len(self._busy) + len(self._idle_strangers) + len(self._idle_known)
+        return len(self._keys)
 
-    def enter(self, guest: Guest) -> bool:
-        """Take a place for an idle guest.
+    def enter(self, guest: Guest) -> None:
+        """Take a place for an idle guest. If all are taken and nobody can give way, it is counted beyond the limit."""
+        if len(self) >= self.most and not self._make_room():
+            self._extra.add(guest)
+        self._join(guest, _STRANGERS)
+        self.end(guest)
 
-        Return False if all places are taken by busy guests. The guest is counted even then, so the caller should close
-        it.
+    def know(self, guest: Guest, key: str) -> bool:
+        """Record the key of a guest.
+
+        Return False if the guest should leave: it is beyond the limit, and its key has its share of the places already.
         """
-        is_room = len(self) < self.most
-        if not is_room:
-            self._warn()
-            oldest = next(iter(self._idle_strangers or self._idle_known), None)
-            if oldest is not None:
-                # Leave first, because `abort` may call `leave` at once or later.
-                self.leave(oldest)
-                oldest.abort()
-                is_room = True
-        self._idle_strangers[guest] = None
-        return is_room
-
-    def know(self, guest: Guest) -> None:
-        """Record that a guest has authenticated."""
-        if guest in self._idle_strangers:
-            del self._idle_strangers[guest]
-            self._idle_known[guest] = None
-        elif guest not in self._busy:
-            return
-        self._known.add(guest)
+        if guest not in self._keys:
+            return True
+        if self._keys[guest] != key:
+            give_way = self._leave_group(guest)
+            self._join(guest, key)
+            if give_way is not None:
+                self.end(guest, give_way)
+        if len(self) <= self.most:
+            self._extra.discard(guest)
+        keys = len(self._groups) - (_STRANGERS in self._groups)
+        return guest not in self._extra or self._groups[key].size <= self.most // keys
 
     def begin(self, guest: Guest) -> None:
-        """Record that a guest is busy, so that it is not replaced."""
-        idle = self._idle_of(guest)
-        if guest in idle:
-            del idle[guest]
-            self._busy.add(guest)
+        """Record that a guest is busy, so that it does not give way."""
+        if guest in self._keys:
+            self._groups[self._keys[guest]].yielding.pop(guest, None)
 
-    def end(self, guest: Guest) -> None:
-        """Record that a guest is idle again."""
-        if guest in self._busy:
-            self._busy.discard(guest)
-            self._idle_of(guest)[guest] = None
+    def end(self, guest: Guest, give_way: Callable[[], None] | None = None) -> None:
+        """Record that a guest can give way. If others need its place, `give_way` is called, or its `abort`."""
+        if guest in self._keys:
+            self._groups[self._keys[guest]].yielding.setdefault(guest, give_way or guest.abort)
 
     def leave(self, guest: Guest) -> None:
         """Free the place of a guest, if it has one."""
-        self._busy.discard(guest)
-        self._idle_of(guest).pop(guest, None)
-        self._known.discard(guest)
+        if guest in self._keys:
+            self._leave_group(guest)
+            del self._keys[guest]
+            self._extra.discard(guest)
 
     def close(self) -> None:
         """Close the connections of all guests."""
-        for guest in [*self._busy, *self._idle_strangers, *self._idle_known]:
+        for guest in list(self._keys):
             self.leave(guest)
             guest.abort()
 
-    def _idle_of(self, guest: Guest) -> dict[Guest, None]:
-        return self._idle_known if guest in self._known else self._idle_strangers
+    def _make_room(self) -> bool:
+        """Let one guest give way. Return False if all are busy."""
+        self._warn()
+        groups = {key: group for key, group in self._groups.items() if group.yielding}
+        if not groups:
+            return False
+        chosen = groups.get(_STRANGERS) or max(groups.values(), key=lambda group: group.size)
+        guest, give_way = next(iter(chosen.yielding.items()))
+        # Leave first, because `abort` may call `leave` at once or later.
+        self.leave(guest)
+        give_way()
+        return True
+
+    def _join(self, guest: Guest, key: str) -> None:
+        self._keys[guest] = key
+        self._groups.setdefault(key, _Group()).size += 1
+
+    def _leave_group(self, guest: Guest) -> Callable[[], None] | None:
+        key = self._keys[guest]
+        group = self._groups[key]
+        group.size -= 1
+        if not group.size:
+            del self._groups[key]
+        return group.yielding.pop(guest, None)
 
     def _warn(self) -> None:
         now = self._clock()
         if now >= self._warned + SECONDS_BETWEEN_WARNINGS:
             self._warned = now
-            log.warning("Limit of %d %s reached: each new one closes the longest idle one", self.most, self._what)
+            log.warning("Limit of %d %s reached: each new one takes the place of an idle one", self.most, self._what)
 
 
 async def serve(

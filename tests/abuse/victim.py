@@ -116,6 +116,18 @@ def http_rounds(given: dict[str, Any], ended: threading.Event) -> None:
         tell([time.monotonic() - began, send])
 
 
+def health_rounds(given: dict[str, Any], ended: threading.Event) -> None:
+    """Ask whether the gateway lives, as a monitor does: without a token, each time on a new connection."""
+    client = Client(given["url"], Path(given["data"]))
+    while not ended.is_set():
+        began = time.monotonic()
+        status, _, _ = client.exchange("GET", "/health/live", signed=False)
+        assert status == 200, f"/health/live was answered with {status}"
+        took = time.monotonic() - began
+        tell([took, took])
+        ended.wait(0.01)
+
+
 def main() -> int:
     given, ended = json.loads(sys.argv[1]), threading.Event()
 
@@ -128,6 +140,8 @@ def main() -> int:
     try:
         if given["protocol"] == "http":
             http_rounds(given, ended)
+        elif given["protocol"] == "health":
+            health_rounds(given, ended)
         else:
             asyncio.run(amqp_rounds(given, (rule.name, rule.primary_key), ended))
     except Exception as error:

@@ -42,11 +42,14 @@ class Victim:
 
 @contextmanager
 def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> Iterator[Victim]:
-    """Run a client during the block that uses the gateway over `amqp` or `http`, or AMQP at the port of `both`."""
+    """Run a client during the block that uses the gateway over `amqp` or `http`, or AMQP at the port of `both`.
+
+    With `health` it asks for the gateway's health.
+    """
     given = {
-        "protocol": "http" if protocol == "http" else "amqp",
+        "protocol": protocol if protocol in ("http", "health") else "amqp",
         "queue": queue,
-        "port": gateway.port_of(protocol),
+        "port": gateway.port_of("http" if protocol == "health" else protocol),
         "certificate": None if gateway.certificate is None else str(gateway.certificate),
         "data": str(gateway.data),
         "url": gateway.url,
@@ -79,8 +82,8 @@ def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> It
         yield found
         process.stdin.close()
         assert process.wait(2 * PATIENCE) == 0, found.error
-        print(f"victim over {protocol}: {len(found.rounds)} rounds, the slowest took {found.slowest:.2f} s")
     finally:
+        print(f"victim over {protocol}: {len(found.rounds)} rounds, the slowest took {found.slowest:.2f} s")
         process.kill()
         process.wait()
         listening.join()

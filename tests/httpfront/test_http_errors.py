@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from httpfront.http_front import BATCH, Front, Shared, scenario
+from oncebus import amqp
 from oncebus.access import AccessRefused, Reason
 from oncebus.amqp import EncodeError
 from oncebus.broker.clock import ClockLeapt
@@ -153,7 +155,7 @@ def test_impossible_requests_are_rejected(
             "field 'ScheduledEnqueueTimeUtc' has value 'soon'.",
         ),
         ('{"ScheduledEnqueueTimeUtc": 5}', "The BrokerProperties field 'ScheduledEnqueueTimeUtc' has value 5."),
-        ("[" * 9000, "is nested too deeply."),
+        ("[" * 9000, "cannot be read: it is nested deeper than 64 levels."),
         ("ÿ", "The header 'BrokerProperties' is not JSON: "),
     ],
 )
@@ -197,6 +199,7 @@ GOOD = {"Body": "fine"}
         ([GOOD, {"Body": "x" * 300_000}], 413, "exceeds the limit (262144)"),
         ([{"Body": "x" * 140_000}] * 2, 413, "The received batch of messages (size:"),
         ([{"Body": "x" * (1 << 20)}], 413, "exceeds the limit (1048576) currently allowed."),
+        ([0] * 100_000, 400, "The body of the batch cannot be read: it has more than 100,000 values."),
     ],
 )
 def test_a_batch_with_one_bad_message_is_rejected_as_a_whole(
@@ -211,6 +214,31 @@ def test_a_batch_with_one_bad_message_is_rejected_as_a_whole(
         assert await front.broker.counts("orders") == before
 
     shared(play)
+
+
+def test_a_batch_that_is_too_large_for_its_entity_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def encode(properties: amqp.Properties, own: Any, content: bytes) -> tuple[bytes, bytes]:
+        encoded.append(len(content))
+        return amqp_encode(properties, own, content)
+
+    amqp_encode = amqp.encode_message
+    monkeypatch.setattr("oncebus.http.sending.amqp.encode_message", encode)
+
+    async def play(front: Front) -> None:
+        await front.queue()
+        headers = {"Content-Type": BATCH}
+        # It has 256 KB for its messages. Names and escapes take room too, but not that much.
+        large = json.dumps([{"Body": "x" * 200_000}] * 20).encode()
+        refused = await front.ask("POST", "/orders/messages", large, headers)
+        assert (refused.status, encoded) == (413, [])
+        # Here the length tells nothing. The messages that follow are not encoded.
+        smaller = json.dumps([{"Body": "x" * 140_000}] * 15).encode()
+        refused = await front.ask("POST", "/orders/messages", smaller, headers)
+        assert (refused.status, encoded) == (413, [140_000] * 2)
+
+    scenario(tmp_path, play, limits=Limits())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.http import receiving, rendering
 from oncebus.http.errors import Refused
 from oncebus.http.rendering import LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
+from oncebus.http.worker import Worker
 from oncebus.portal import contents
 from portal.visitor import Visitor, visit
 
@@ -159,19 +160,23 @@ def test_a_huge_value_is_delivered_in_its_encoding() -> None:
 
 def test_a_limited_number_of_requests_may_wait_for_a_page() -> None:
     async def play() -> None:
-        renderer = Renderer()
+        renderer = Renderer(Worker())
         done = asyncio.Event()
 
-        async def look() -> None:
-            async with renderer.page():
+        async def look(key: str) -> None:
+            async with renderer.page(key):
                 await done.wait()
 
-        looks = [asyncio.create_task(look()) for _ in range(MOST_PAGES + MOST_WAITING)]
+        looks = [asyncio.create_task(look("many")) for _ in range(MOST_PAGES + MOST_WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(Refused, match="too many clients peek at messages"):
-            await look()
+            await look("many")
+        # Clients with another key may still wait.
+        looks.append(asyncio.create_task(look("few")))
+        await asyncio.sleep(0)
+        assert not looks[-1].done()
         done.set()
         await asyncio.gather(*looks)
-        await look()
+        await look("many")
 
     asyncio.run(play())

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from httpfront.http_front import HOST, Front, scenario, token
+from httpfront.http_front import HOST, LISTENER, ROOT, Front, scenario, token
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.entities import Tier
@@ -141,6 +141,119 @@ def test_a_receiver_that_disconnects_loses_no_message(tmp_path: Path) -> None:
         assert (await client.delete("/orders/messages/head?timeout=5")).content == b"kept"
 
     served(tmp_path, play)
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def waiting_receives(front: Front, running: HttpServer, count: int) -> list[Streams]:
+    """Return connections that wait for a message of `orders`, all with one key."""
+    headers = f"Host: x\r\nAuthorization: {token(front.time, LISTENER)}\r\n\r\n"
+    waiting: list[Streams] = []
+    for _ in range(count):
+        waiting.append(await asyncio.open_connection("127.0.0.1", running.port))
+        waiting[-1][1].write(f"POST /orders/messages/head?timeout=60 HTTP/1.1\r\n{headers}".encode())
+        while not any(len(events) == len(waiting) for events in front.core.arrivals._waiting.values()):
+            await asyncio.sleep(0.005)
+    return waiting
+
+
+def test_waiting_receives_give_way_and_lose_no_message(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        await front.queue()
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=4)
+        await running.start()
+        try:
+            waiting = await waiting_receives(front, running, 4)
+            first, *others = [reader for reader, _ in waiting]
+            asked = f"Host: {HOST}\r\nAuthorization: {token(front.time)}\r\nConnection: close\r\n\r\n"
+            for path in ("/health/live", "/metrics"):
+                answer = await exchange(running.port, f"GET {path} HTTP/1.1\r\n{asked}".encode())
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+            # The first one has waited longest. It is answered and closed.
+            answer = await asyncio.wait_for(first.read(), PATIENCE)
+            assert answer.startswith(b"HTTP/1.1 204 "), answer
+            assert b"connection: close" in answer
+            await front.send("orders", b"kept")
+            reading = [asyncio.create_task(reader.readuntil(b"kept")) for reader in others]
+            async with asyncio.timeout(PATIENCE):
+                while not any(each.done() and not each.exception() for each in reading):
+                    await asyncio.sleep(0.005)
+            for each, (_, writer) in zip([None, *reading], waiting, strict=True):
+                writer.close()
+                if each is not None:
+                    each.cancel()
+        finally:
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+def test_slow_bodies_of_one_key_take_no_place_from_others(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        await front.queue()
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=3)
+        await running.start()
+        slow = f"Host: x\r\nAuthorization: {token(front.time)}\r\nContent-Length: 1000\r\n\r\nhalf"
+        writers = []
+        try:
+            for _ in range(10):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                writer.write(f"POST /orders/messages HTTP/1.1\r\n{slow}".encode())
+                await writer.drain()
+                writers.append(writer)
+            for _ in range(3):
+                answer = await exchange(
+                    running.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                )
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+        finally:
+            for writer in writers:
+                writer.close()
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+def test_beyond_the_limit_health_and_other_keys_are_answered(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        await front.queue()
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=2)
+        await running.start()
+        turns, busy = asyncio.Event(), []
+
+        async def wait(*_: object, **__: object) -> list[object]:
+            await turns.wait()
+            return []
+
+        front.broker.peek = wait  # type: ignore[method-assign, assignment]
+        listens, root = (
+            f"Host: x\r\nAuthorization: {token(front.time, rule)}\r\nConnection: close\r\n\r\n"
+            for rule in (LISTENER, ROOT)
+        )
+        try:
+            for _ in range(2):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                writer.write(f"GET /orders/$messages HTTP/1.1\r\n{listens}".encode())
+                busy.append(writer)
+            # The same key is refused once both are busy.
+            while b"503" not in (
+                answer := await exchange(
+                    running.port, f"DELETE /orders/messages/head?timeout=0 HTTP/1.1\r\n{listens}".encode()
+                )
+            ):
+                assert answer.startswith(b"HTTP/1.1 204 "), answer
+            assert b"the key of this request has too many connections" in answer
+            for path in ("/health/live", "/metrics"):
+                answer = await exchange(running.port, f"GET {path} HTTP/1.1\r\n{root}".encode())
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+        finally:
+            turns.set()
+            for writer in busy:
+                writer.close()
+            await running.stop()
+
+    scenario(tmp_path, run)
 
 
 def test_signals_are_left_alone(tmp_path: Path) -> None:

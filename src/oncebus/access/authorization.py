@@ -49,6 +49,11 @@ class Grant:
         # nothing on the second.
         return not self.holder or self.owner_of is None or self.owner_of("/".join(segments)) == self.holder
 
+    @property
+    def signer(self) -> str:
+        """Return a name for the rule that signed the token, unique in the namespace. Clients share places by it."""
+        return f"{self.holder}:{self.rule}"
+
     def require(self, operation: Operation, path: str, *, now: int) -> None:
         """Raise `AccessRefused` unless the operation on the entity at `path` is permitted now."""
         if now >= self.expires:

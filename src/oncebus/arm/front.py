@@ -27,6 +27,7 @@ from oncebus.http.limits import Limits
 from oncebus.http.paths import page_in, query_of
 from oncebus.http.requests import HttpRequest
 from oncebus.http.routes import admit, answered
+from oncebus.http.worker import Worker
 from oncebus.management.authorization import GivenRule
 from oncebus.management.authorization_rules import AuthorizationRules
 from oncebus.management.changes import put, put_rule
@@ -52,6 +53,7 @@ class Arm:
         limits: Limits,
         observer: Observer,
         authorizations: AuthorizationRules,
+        worker: Worker,
         amqp_port: int | None,
     ) -> None:
         self._broker = broker
@@ -59,6 +61,7 @@ class Arm:
         self._limits = limits
         self._observer = observer
         self._authorizations = authorizations
+        self._worker = worker
         self._amqp_port = amqp_port
         namespace = _Does(Operation.UPDATE_ENTITY, self._put_namespace)
         rules = Operation.AUTHORIZATION_RULES
@@ -143,7 +146,8 @@ class Arm:
             )
 
     async def _body(self, request: HttpRequest) -> Members:
-        return reading.read_object(await request.read_whole(self._limits.description_bytes, self._limits.body_seconds))
+        body = await request.read_whole(self._limits.description_bytes, self._limits.body_seconds)
+        return await self._worker.run(request.key, len(body), lambda: reading.read_object(body))
 
     # The namespace
 

@@ -11,6 +11,7 @@ from oncebus.entities.descriptions import EntityKind
 from oncebus.errors import shown
 from oncebus.management.authorization import read_rights
 from oncebus.management.reading import RESOURCE_WINDOW, Members, check_known, members_of, read_text
+from oncebus.untrusted_json import TooDeep, TooManyValues, parse_json
 
 _ENVELOPE = ("id", "name", "type", "location", "tags", "systemdata", "properties")
 # Settings of Azure's hosting. They mean nothing here, and ignoring them does no harm.
@@ -35,10 +36,11 @@ _HOSTING = {
 def read_object(body: bytes) -> Members:
     """Return the JSON object in a body; an empty one for an empty body. Raises `ArmRefused`."""
     try:
-        content = json.loads(body or b"{}", parse_constant=_no_constant)
+        content = parse_json(body or b"{}", parse_constant=_no_constant)
         json.dumps(content, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        reason = error if isinstance(error, json.JSONDecodeError) else "it contains an invalid text or number"
+    except ValueError as error:
+        is_clear = isinstance(error, json.JSONDecodeError | TooDeep | TooManyValues)
+        reason = error if is_clear else "it contains an invalid text or number"
         raise bad_content(f"The body of the request is not JSON: {reason}.") from None
     return members_of(content, "The body of the request")
 

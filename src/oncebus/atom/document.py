@@ -12,7 +12,10 @@ from oncebus.errors import shown
 
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 MOST_ELEMENTS = 20_000
+"""The maximum number of elements and attributes."""
 MOST_DEPTH = 20
+LONGEST_NAME = 1024
+"""The maximum length of a name, including its namespace: each element has its own copy of that."""
 
 _SEPARATOR = " "
 
@@ -92,9 +95,11 @@ class _Reader:
         self._count = 0
 
     def _start(self, name: str, attributes: list[str]) -> None:
-        self._count += 1
+        self._count += 1 + len(attributes) // 2
         if self._count > MOST_ELEMENTS:
-            raise BadRequest(f"The body of the request has more than {MOST_ELEMENTS} elements.")
+            raise BadRequest(f"The body of the request has more than {MOST_ELEMENTS} elements and attributes.")
+        if any(len(each) > LONGEST_NAME for each in (name, *attributes[::2])):
+            raise BadRequest(f"A name in the body of the request has more than {LONGEST_NAME} characters.")
         if len(self._open) >= MOST_DEPTH:
             raise BadRequest(f"The elements of the request's body are nested more than {MOST_DEPTH} deep.")
         pairs = zip(attributes[::2], attributes[1::2], strict=True)

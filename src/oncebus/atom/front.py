@@ -33,6 +33,7 @@ from oncebus.http.limits import Limits
 from oncebus.http.paths import PAGE, has_api_version, page_in, query_of
 from oncebus.http.requests import HttpRequest
 from oncebus.http.routes import admit, answered
+from oncebus.http.worker import Worker
 from oncebus.management.runtime import Observer, Runtime
 
 _LAST_VERSION = "2024-05"
@@ -58,11 +59,12 @@ T = TypeVar("T")
 class Atom:
     """Answers the requests of administration clients."""
 
-    def __init__(self, broker: Broker, guard: Guard, limits: Limits, observer: Observer) -> None:
+    def __init__(self, broker: Broker, guard: Guard, limits: Limits, observer: Observer, worker: Worker) -> None:
         self._broker = broker
         self._guard = guard
         self._limits = limits
         self._observer = observer
+        self._worker = worker
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
@@ -129,7 +131,8 @@ class Atom:
     async def _put(self, request: HttpRequest, target: AtomPath, grant: Grant, site: Site) -> Response:
         body = await request.read_whole(self._limits.description_bytes, self._limits.body_seconds)
         asker = self._asker(request, grant)
-        catalogue = await self._broker.change(put(target, read_entry(body), site.api_version, asker))
+        entry = await self._worker.run(request.key, len(body), lambda: read_entry(body))
+        catalogue = await self._broker.change(put(target, entry, site.api_version, asker))
         return entry_response(await self._entry(catalogue, target, site), site, 201 if asker.if_match is None else 200)
 
     def _asker(self, request: HttpRequest, grant: Grant) -> Asker:

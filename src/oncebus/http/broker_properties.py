@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from oncebus import untrusted_json
 from oncebus.durations import SECOND
 from oncebus.entities import NO_LIMIT, parse_timespan
 from oncebus.errors import shown
 from oncebus.http.errors import bad
 from oncebus.http.times import parse_time
+from oncebus.untrusted_json import TooDeep, TooManyValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ _TEXTS = {
 def parse_json(text: str | bytes, what: str) -> Any:
     """Parse a JSON text. Raises `BadRequest`, even for NaN and infinity, with a text that calls the input `what`."""
     try:
-        return json.loads(text, parse_constant=_no_constant)
-    except RecursionError:
-        raise bad(f"{what} is nested too deeply.") from None
+        return untrusted_json.parse_json(text, parse_constant=_no_constant)
+    except (TooDeep, TooManyValues) as error:
+        raise bad(f"{what} cannot be read: {error}.") from None
     except ValueError as error:
         # Bytes that are not UTF-8 and numbers with thousands of digits raise it too.
         raise bad(f"{what} is not JSON: {error}.") from None

@@ -36,6 +36,7 @@ LOCK_LOST = (
 )
 HEADERS_TOO_LONG = "The size of the request headers is too long."
 UPGRADE_WITH_BODY = "A request with a body cannot ask for another protocol. Send it without the header Upgrade."
+NO_PLACE = "The server is busy: the key of this request has too many connections. Close some, or try again later."
 RETRY_SECONDS = 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from prometheus_client import Metric
@@ -74,6 +75,7 @@ class Front:
     ) -> None:
         self._broker = broker
         self._renderer = renderer
+        self._worker = renderer.worker
         self._limits = limits
         self._guard = guard
         self._other_metrics = other_metrics
@@ -176,11 +178,12 @@ class Front:
         most = self._largest_message(path)
         content_type = request.headers.get("content-type")
         if sending.is_batch(content_type):
-            largest = self._limits.batch_bytes
+            largest = min(self._limits.batch_bytes, sending.longest_json(most))
             body = await request.read_body(largest, self._limits.body_seconds)
             if body is None:
                 raise batch_too_large(_size_of(request, largest), largest)
-            messages = sending.batch(body, self._limits.batch_messages)
+            work = partial(sending.batch, body, self._limits.batch_messages, most)
+            messages = await self._worker.run(request.key, len(body), work)
         else:
             body = await request.read_body(most, self._limits.body_seconds)
             if body is None:
@@ -209,7 +212,7 @@ class Front:
         address = parse_address(target.entity)
         found = await unless_gone(request, self._broker.receive(address, 1, mode=mode, wait=wait))
         if not found:
-            return Response(status_code=204)
+            return Response(status_code=204, headers={"connection": "close"} if found is None else None)
         message = found[0].message
         location = None
         if message.token is not None:
@@ -217,7 +220,7 @@ class Front:
         status = 201 if mode is Mode.PEEK_LOCK else 200
         source = self._path_of(message.source, message.entity)
         size = len(message.head) + len(found[0].body)
-        return await self._renderer.make(size, lambda: receiving.response(found[0], status, source, location))
+        return await self._worker.run(request.key, size, lambda: receiving.response(found[0], status, source, location))
 
     def _wait_of(self, request: HttpRequest) -> float:
         text = query_of(request.scope["query_string"]).get("timeout", "")
@@ -266,7 +269,7 @@ class Front:
         count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
         address = parse_address(target.entity)
         session, most = query.get("session"), self._limits.peeked_bytes
-        async with self._renderer.page():
+        async with self._renderer.page(request.key):
             found = await self._broker.peek(address, start, count, session, most)
             sources = [self._path_of(each.message.source, each.message.entity) for each in found]
             size = sum(len(each.message.head) + len(each.body) for each in found)
@@ -278,7 +281,7 @@ class Front:
                 messages, following = receiving.page(list(zip(found, sources, strict=True)))
                 return JSONResponse({"entity": address.path, "messages": messages, "next": following or last})
 
-            return await self._renderer.make(size, make)
+            return await self._worker.run(request.key, size, make)
 
     async def _purge(self, request: HttpRequest, target: MessagePath) -> Response:
         before = _time_in(query_of(request.scope["query_string"]), "before")

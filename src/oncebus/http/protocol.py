@@ -13,7 +13,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oncebus.http.errors import HEADERS_TOO_LONG, UPGRADE_WITH_BODY
-from oncebus.http.requests import GIVE_WAY, HEADER_NAMES, KNOWN
+from oncebus.http.requests import HEADER_NAMES, PLACE
 from oncebus.listening import Places
 
 LONGEST_HEAD = 128 * 1024
@@ -26,8 +26,8 @@ MOST_PIPELINED = 8
 """The maximum number of requests that wait for an earlier response. Beyond it the connection is closed."""
 STUCK_SECONDS = 60.0
 """The time limit for a client to read a part of a waiting response."""
-MOST_REFUSED = 100
-"""The number of connections beyond the limit that get a 503. Others are closed without a response."""
+MOST_BEYOND = 100
+"""The number of connections beyond the limit, for health and for keys with few connections. Others are closed."""
 
 Header = tuple[bytes, bytes]
 
@@ -61,8 +61,6 @@ class Protocol(HttpToolsProtocol):
     _is_in_head = False
     _head_timer: asyncio.TimerHandle | None = None
     _stuck_timer: asyncio.TimerHandle | None = None
-    _is_extra = False
-    """Whether all places were busy when it connected."""
     _is_over = False
     """Whether it ignores all further input."""
 
@@ -71,8 +69,8 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         places = self.places
         if places is not None:
-            self._is_extra = not places.enter(self)
-            if len(places) > places.most + MOST_REFUSED:
+            places.enter(self)
+            if len(places) > places.most + MOST_BEYOND:
                 self.abort()
                 return
         self._await_head()
@@ -85,6 +83,20 @@ class Protocol(HttpToolsProtocol):
     def abort(self) -> None:
         """See `Guest`."""
         self.transport.abort()
+
+    def know(self, key: str) -> bool:
+        """See `RequestPlace`."""
+        return self.places is None or self.places.know(self, key)
+
+    def offer_place(self, give_way: Callable[[], None] | None = None) -> None:
+        """See `RequestPlace`."""
+        if self.places is not None:
+            self.places.end(self, give_way)
+
+    def keep_place(self) -> None:
+        """See `RequestPlace`. A connection whose client does not read its response stays idle."""
+        if self.places is not None and not self.flow.write_paused:
+            self.places.begin(self)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -106,16 +118,15 @@ class Protocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`. The client does not read, so its connection counts as idle."""
         super().pause_writing()
-        if self.places is not None:
-            self.places.end(self)
+        self.offer_place()
         self._await_reading()
 
     def resume_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
         super().resume_writing()
         self._end_stuck()
-        if self.places is not None and self._has_request:
-            self.places.begin(self)
+        if self._has_request:
+            self.keep_place()
 
     def on_message_begin(self) -> None:
         """See `HttpToolsProtocol`."""
@@ -123,7 +134,7 @@ class Protocol(HttpToolsProtocol):
             return
         super().on_message_begin()
         self._names, self._head_bytes = [], 0
-        extensions: dict[str, Any] = {HEADER_NAMES: self._names, GIVE_WAY: self._give_way, KNOWN: self._know}
+        extensions: dict[str, Any] = {HEADER_NAMES: self._names, PLACE: self}
         self.scope["extensions"] = extensions
         self._await_head()
 
@@ -162,11 +173,7 @@ class Protocol(HttpToolsProtocol):
             # The response to the newest request of the pipeline announces that it is the last.
             self.pipeline[0][0].keep_alive = False
             return
-        if self.places is not None:
-            # The places decide, not uvicorn's count, which would include connections that are closing.
-            self.limit_concurrency = 0 if self._is_extra and len(self.places) > self.places.most else None
-            if not self.flow.write_paused:
-                self.places.begin(self)
+        self.keep_place()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -183,8 +190,8 @@ class Protocol(HttpToolsProtocol):
         """See `HttpToolsProtocol`."""
         super().on_response_complete()
         # The next request may have begun already.
-        if self.places is not None and not self._has_request:
-            self.places.end(self)
+        if not self._has_request:
+            self.offer_place()
 
     @property
     def _has_request(self) -> bool:
@@ -228,14 +235,6 @@ class Protocol(HttpToolsProtocol):
         self._end_stuck()
         if self.places is not None:
             self.places.leave(self)
-
-    def _give_way(self) -> None:
-        if self.places is not None:
-            self.places.end(self)
-
-    def _know(self) -> None:
-        if self.places is not None:
-            self.places.know(self)
 
     def _await_head(self) -> None:
         self._end_head()

@@ -1,21 +1,21 @@
-"""Converts stored messages to text, outside of the event loop and within limits.
+"""Converts stored messages to text, within limits.
 
 The sender of a message decides how much work it is to decode. A nested value of 250 KB may have 250,000 elements, and
-peeking at a few such messages must not keep other clients waiting. So a page decodes a limited number of bytes, all but
-the smallest work runs in a thread of its own, and only a few pages are made at a time.
+peeking at a few such messages must not keep other clients waiting. So a page decodes a limited number of bytes, the
+worker does it outside of the event loop, and only a few pages are made at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 from oncebus.amqp.sections import AMQP_VALUE, DATA, section
 from oncebus.amqp.types import DecodeError
 from oncebus.http.errors import RETRY_SECONDS, Refused
+from oncebus.http.worker import Worker
 
 LARGEST_SHOWN_VALUE = 64 * 1024
 """A larger value or sequence is shown in its AMQP encoding when a client peeks."""
@@ -32,10 +32,7 @@ MOST_BYTES_READ = 512 * 1024
 MOST_PAGES = 4
 MOST_WAITING = 64
 _MOST_PIECES = 64
-_SMALL = 8 * 1024
 _TEXT_OR_BYTES = frozenset({0xA0, 0xB0, 0xA1, 0xB1})
-
-Made = TypeVar("Made")
 
 
 class Allowance:
@@ -56,42 +53,33 @@ class Allowance:
 
 
 class Renderer:
-    """Makes pages of messages without blocking the event loop. An application has one."""
+    """Limits the pages of messages that are made at the same time. An application has one, with its worker."""
 
-    def __init__(self) -> None:
-        # With one thread, the loop shares the interpreter with one page only, however many clients peek at once.
-        self._thread = ThreadPoolExecutor(1, "rendering")
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
         self._pages = asyncio.Semaphore(MOST_PAGES)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def page(self) -> AsyncIterator[None]:
-        """Wait for one of the few places for pages, and hold it. Raises `Refused` with 503 if too many wait.
+    async def page(self, key: str) -> AsyncIterator[None]:
+        """Wait for one of the few places for pages, and hold it.
 
-        Enter before reading messages from the store, so that few pages are in memory at a time.
+        Raises `Refused` with 503 if too many wait, and enough of them have this key. Enter before reading messages from
+        the store, so that few pages are in memory at a time.
         """
-        if self._waiting >= MOST_WAITING:
+        if self._waiting.total() >= MOST_WAITING and self._waiting[key] >= MOST_WAITING // len(self._waiting):
             raise Refused(
                 503, "The server is busy: too many clients peek at messages.", {"retry-after": str(RETRY_SECONDS)}
             )
-        self._waiting += 1
+        self._waiting[key] += 1
         try:
             await self._pages.acquire()
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter([key])
         try:
             yield
         finally:
             self._pages.release()
-
-    async def make(self, size: int, work: Callable[[], Made]) -> Made:
-        """Return the result of `work`, which decodes `size` bytes.
-
-        `work` may run in a thread, so it must not use the event loop.
-        """
-        if size <= _SMALL:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def bytes_to_read(body: bytes) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from oncebus.http.errors import Refused
+from oncebus.http.errors import NO_PLACE, RETRY_SECONDS, Refused
 from oncebus.http.properties import Header
 
 T = TypeVar("T")
@@ -19,11 +19,8 @@ T = TypeVar("T")
 HEADER_NAMES = "oncebus.header_names"
 """The extension that holds the names of headers in their original case; ASGI has them in lower case."""
 
-GIVE_WAY = "oncebus.give_way"
-"""The extension that lets our server close the connection of a request to make room for another."""
-
-KNOWN = "oncebus.known"
-"""The extension that marks the connection of a request as authenticated: the server closes such connections last."""
+PLACE = "oncebus.place"
+"""The extension that holds the `RequestPlace`."""
 
 HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 """A Host header: the name or address of a host, with an optional port."""
@@ -35,9 +32,24 @@ MOST_LEAVING = 100
 """The maximum number of refused bodies that are read at the same time, because a client may never send its body."""
 
 
+class RequestPlace(Protocol):
+    """The place that the connection of a request takes in the server."""
+
+    def know(self, key: str) -> bool:
+        """Record the key that signed the request. Return False if the key has more than its share of the places."""
+
+    def offer_place(self, give_way: Callable[[], None] | None = None) -> None:
+        """Let the server give the place to another connection. It calls `give_way`, or else closes the connection."""
+
+    def keep_place(self) -> None:
+        """Take the offer back."""
+
+
 class HttpRequest(Request):
     """A request. Only this class reads the body, so that it knows how much of it is left."""
 
+    key = ""
+    """The key that signed the request, as `identify` got it."""
     is_read = False
     _is_given_up = False
 
@@ -75,12 +87,13 @@ class HttpRequest(Request):
             return None
         pieces, size = [], 0
         try:
-            async with asyncio.timeout(seconds):
-                while not self.is_read:
-                    pieces.append(await self.piece())
-                    size += len(pieces[-1])
-                    if size > most:
-                        return None
+            with self.giving_way():
+                async with asyncio.timeout(seconds):
+                    while not self.is_read:
+                        pieces.append(await self.piece())
+                        size += len(pieces[-1])
+                        if size > most:
+                            return None
         except TimeoutError:
             self._is_given_up = True
             raise Refused(408, f"The body of the request did not arrive within {seconds:g} seconds.") from None
@@ -105,10 +118,9 @@ class HttpRequest(Request):
         is_worth_it = not self._is_given_up and "expect" not in self.headers
         if is_worth_it and self.declared_length <= _WORTH_READING and len(_LEAVING) < MOST_LEAVING:
             size = 0
-            self.may_give_way()
             _LEAVING.add(self)
             try:
-                with contextlib.suppress(TimeoutError, ClientDisconnect):
+                with contextlib.suppress(TimeoutError, ClientDisconnect), self.giving_way():
                     async with asyncio.timeout(_PATIENCE_SECONDS):
                         while not self.is_read and size <= _WORTH_READING:
                             size += len(await self.piece())
@@ -117,22 +129,33 @@ class HttpRequest(Request):
         if not self.is_read:
             response.headers["connection"] = "close"
 
-    def may_give_way(self) -> None:
-        """Let the server close this connection if others need its place: the rest of the body may never arrive."""
-        self._notify_server(GIVE_WAY)
+    def identify(self, key: str) -> None:
+        """Record the key that signed the request. Raises `Refused` with 503 if its connections take too many places."""
+        self.key = key
+        place = self._place
+        if place is not None and not place.know(key):
+            raise Refused(503, NO_PLACE, {"retry-after": str(RETRY_SECONDS)})
 
-    def mark_known(self) -> None:
-        """Mark the connection as authenticated."""
-        self._notify_server(KNOWN)
+    @contextlib.contextmanager
+    def giving_way(self, give_way: Callable[[], None] | None = None) -> Iterator[None]:
+        """During the block, let the server give the place of this connection to another.
 
-    def _notify_server(self, what: str) -> None:
+        The server calls `give_way` then, or closes the connection: the rest of a body may never arrive.
+        """
+        place = self._place
+        if place is None:
+            yield
+            return
+        place.offer_place(give_way)
+        try:
+            yield
+        finally:
+            place.keep_place()
+
+    @property
+    def _place(self) -> RequestPlace | None:
         extensions: dict[str, Any] = self.scope.get("extensions") or {}
-        if what in extensions:
-            extensions[what]()
-
-    def give_up(self) -> None:
-        """Read no more of the body, and close the connection after the response."""
-        self._is_given_up = True
+        return extensions.get(PLACE)
 
     async def piece(self) -> bytes:
         """Return the next piece of the body. After the last one it waits. Raises `ClientDisconnect`."""
@@ -146,19 +169,26 @@ class HttpRequest(Request):
 _LEAVING: set[HttpRequest] = set()
 
 
-async def unless_gone(request: HttpRequest, work: Awaitable[T]) -> T:
-    """Return the result of `work`. Cancels it and raises `ClientDisconnect` if the client disconnects first."""
+async def unless_gone(request: HttpRequest, work: Awaitable[T]) -> T | None:
+    """Return the result of `work`; None if another connection needs the place of this one, which must close then.
+
+    Cancels the work in that case, and if the client disconnects: that raises `ClientDisconnect`.
+    """
+    gives_way = asyncio.Event()
+    tasks = [asyncio.ensure_future(each) for each in (_disconnect(request), gives_way.wait())]
     working = asyncio.ensure_future(work)
-    disconnected = asyncio.ensure_future(_disconnect(request))
     try:
-        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
+        with request.giving_way(gives_way.set):
+            await asyncio.wait({working, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (working, disconnected):
+        for task in (working, *tasks):
             task.cancel()
-        await asyncio.gather(working, disconnected, return_exceptions=True)
+        await asyncio.gather(working, *tasks, return_exceptions=True)
+    if not working.cancelled():
+        return working.result()
+    if not gives_way.is_set():
+        raise ClientDisconnect
+    return None
 
 
 async def _disconnect(request: HttpRequest) -> None:

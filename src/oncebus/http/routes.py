@@ -38,7 +38,7 @@ def admit(request: HttpRequest, guard: Guard, limits: Limits) -> Grant:
     This comes first, so that an unauthenticated caller learns nothing else.
     """
     grant = guard.verify(", ".join(request.headers.getlist("authorization")))
-    request.mark_known()
+    request.identify(grant.signer)
     if request.header_bytes > limits.header_bytes:
         raise Refused(400, HEADERS_TOO_LONG)
     return grant

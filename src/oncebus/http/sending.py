@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oncebus import amqp
-from oncebus.broker.sending import Incoming, too_many_messages
+from oncebus.broker.sending import Incoming, batch_too_large, too_many_messages
 from oncebus.errors import shown
 from oncebus.http.broker_properties import BrokerProperties, checked_text, parse_json, read
 from oncebus.http.errors import bad
 from oncebus.http.properties import BROKER_PROPERTIES, Header, properties_of, text_of
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
+_ESCAPED = 6
+"""JSON may write one byte as `\\u0000`."""
+_ENVELOPE = 1 << 20
+"""Room for the names and brackets of a batch, which do not count towards the size of its messages."""
 
 
 def is_batch(content_type: str | None) -> bool:
@@ -33,14 +37,28 @@ def message(headers: Sequence[Header], content_type: str | None, body: bytes) ->
     return _incoming(properties, content_type or properties.content_type, properties_of(headers), body)
 
 
-def batch(body: bytes, most: int) -> list[Incoming]:
-    """Return the messages of a batch. Raises `BadRequest`, also for more than `most` messages."""
+def longest_json(most: int) -> int:
+    """Return the maximum length of a batch in JSON whose messages may take up to `most` bytes."""
+    return _ESCAPED * most + _ENVELOPE
+
+
+def batch(body: bytes, most: int, most_bytes: int) -> list[Incoming]:
+    """Return the messages of a batch. Raises `BadRequest`, also for more than `most` messages or too many bytes.
+
+    It encodes no more messages once those so far have more than `most_bytes`.
+    """
     items = parse_json(body, "The body of the batch")
     if not isinstance(items, list):
         raise bad(f"The body of the batch has value {shown(items)}. Not a JSON array of messages.")
     if len(items) > most:
         raise too_many_messages(len(items), most)
-    return [_item(item, f"message {number} of the batch") for number, item in enumerate(items, start=1)]
+    made, size = [], 0
+    for number, item in enumerate(items, start=1):
+        made.append(_item(item, f"message {number} of the batch"))
+        size += made[-1].size
+        if size > most_bytes and number < len(items):
+            raise batch_too_large(f"more than {most_bytes}", most_bytes)
+    return made
 
 
 def _item(item: Any, where: str) -> Incoming:

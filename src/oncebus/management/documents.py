@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from oncebus.management.problems import Fault, FileRefused, Problem
+from oncebus.untrusted_json import TooDeep, TooManyValues, parse_json
 
 LARGEST = 4 << 20
 """The maximum size of a file in bytes. It is the Resource Manager's limit."""
-DEEPEST = 64
-"""The maximum nesting depth of lists and objects."""
+MOST_VALUES = 250_000
+"""The maximum number of values: about twenty for each entity of the largest namespace."""
 
 Object = dict[str, Any]
 
@@ -50,7 +50,9 @@ def parse_document(content: bytes | str, *, trailing_commas: bool = False) -> An
         text = without_comments(text)
         if trailing_commas:
             text = _TEXT_OR_COMMA.sub(lambda match: " " if match[0] == "," else match[0], text)
-        value = json.loads(text, strict=False, object_pairs_hook=_members, parse_constant=_no_constant)
+        value = parse_json(
+            text, most_values=MOST_VALUES, strict=False, object_pairs_hook=_members, parse_constant=_no_constant
+        )
         # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -59,14 +61,12 @@ def parse_document(content: bytes | str, *, trailing_commas: bool = False) -> An
         raise Fault("it is not UTF-8.") from None
     except UnicodeEncodeError:
         raise Fault("a string in it contains half of a surrogate pair.") from None
-    except RecursionError:
-        raise Fault(f"it is nested deeper than {DEEPEST} levels.") from None
+    except (TooDeep, TooManyValues) as error:
+        raise Fault(f"{error}.") from None
     except Fault:
         raise
     except ValueError:
         raise Fault("a number in it has too many digits.") from None
-    if _is_deeper(value, DEEPEST):
-        raise Fault(f"it is nested deeper than {DEEPEST} levels.")
     return value
 
 
@@ -130,14 +130,3 @@ def _members(pairs: list[tuple[str, Any]]) -> Object:
 
 def _no_constant(name: str) -> float:
     raise Fault(f"{name} is not a number.")
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    layer: list[object] = [value]
-    for _ in range(levels):
-        layer = [each for outer in layer for each in _inside(outer)]
-    return any(isinstance(each, dict | list) for each in layer)
-
-
-def _inside(value: object) -> Iterable[object]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

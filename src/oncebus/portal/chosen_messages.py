@@ -75,7 +75,7 @@ async def download(visit: Visit) -> Response:
     if not numbers:
         return visit.go_to(link("entity/messages", path=entity.path, of=of), NOTHING)
     renderer, catalogue = visit.desk.renderer, visit.desk.catalogue
-    async with renderer.page():
+    async with renderer.page(visit.grant.signer):
         found: list[Received] = []
         for each in numbers:
             peeked = await visit.desk.broker.peek(address, each, 1)
@@ -93,7 +93,8 @@ async def download(visit: Visit) -> Response:
             document = {"entity": entity.path, "of": of, "messages": items, "leftOut": left}
             return json.dumps(document, ensure_ascii=False, indent=1).encode()
 
-        content = await renderer.make(sum(len(each.message.head) + len(each.body) for each in found), make)
+        size = sum(len(each.message.head) + len(each.body) for each in found)
+        content = await renderer.worker.run(visit.grant.signer, size, make)
     name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{entity.path}-{of}")[:100]
     disposition = f'attachment; filename="{name}.json"'
     return Response(

@@ -113,13 +113,15 @@ async def show(visit: Visit) -> Response:
     )
     address = Address(entity.path, sub_queue)
     renderer = visit.desk.renderer
-    async with renderer.page():
+    async with renderer.page(visit.grant.signer):
         page = await _peek(visit, address, ask)
         shown_one = await _shown(visit, address, page.found, ask)
         size = sum(len(each.message.head) + len(each.body) for each in page.found)
         now = visit.now
-        rows, beside = await renderer.make(
-            size, lambda: (_table(page.found, ask, now), _panel(visit, shown_one, ask) if chosen is not None else None)
+        rows, beside = await renderer.worker.run(
+            visit.grant.signer,
+            size,
+            lambda: (_table(page.found, ask, now), _panel(visit, shown_one, ask) if chosen is not None else None),
         )
     content = tag("div", _list(visit, ask, rows), _further(ask, page), class_="list")
     return visit.page(

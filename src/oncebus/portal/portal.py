@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 LARGEST_FORM = 1 << 20
 _LARGEST_SIGN_IN = 16 * 1024
 _SIGN_IN_SECONDS = 10.0
-_MOST_SIGNING_IN = 50
 _FIRST_SEGMENT = re.compile(rb"/(?:\$|%24)portal(?:/|$)", re.IGNORECASE)
 _TITLES = {404: "Not found", 503: "Try again later", 500: "Something went wrong"}
 _FOREVER = "public, max-age=31536000, immutable"
@@ -111,7 +110,6 @@ class Portal:
         self.hosts = Hosts([host, *names])
         self._sessions = PortalSessions(passed)
         self._failures = Failures(passed)
-        self._signing_in = 0
         self._seal = Seal()
 
     def owns(self, scope: Scope) -> bool:
@@ -174,7 +172,7 @@ class Portal:
         except AccessRefused:
             self._sessions.end(session.id)
             return self._not_signed_in(request, name, method)
-        request.mark_known()
+        request.identify(grant.signer)
         seal = self._seal.of(session.id)
         query = query_of(request.scope["query_string"])
         handlers = PAGES.get(name)
@@ -210,7 +208,7 @@ class Portal:
             response = sign_in_page(self._seal.of(nonce), Posted(), onward=onward, is_open=_is_open(request))
             self._set_cookie(response, request, name, nonce)
             return response
-        posted = await self._sign_in_form(request, nonce)
+        posted = await self._form(request, _LARGEST_SIGN_IN, nonce, _SIGN_IN_SECONDS)
         onward = posted["onward"]
         address = request.client.host if request.client else "unknown"
         try:
@@ -263,21 +261,6 @@ class Portal:
 
     def _session(self, request: HttpRequest, *, is_use: bool = True) -> PortalSession | None:
         return self._sessions.find(_cookie(request, self._cookie_name(request)), is_use=is_use)
-
-    async def _sign_in_form(self, request: HttpRequest, cookie: str) -> Posted:
-        """Return the form that an unauthenticated visitor submits.
-
-        The time to send it and the number of such forms are limited.
-        """
-        if self._signing_in >= _MOST_SIGNING_IN:
-            request.give_up()
-            raise Refused(503, "Too many people are signing in at the same time. Try again in a moment.")
-        self._signing_in += 1
-        request.may_give_way()
-        try:
-            return await self._form(request, _LARGEST_SIGN_IN, cookie, _SIGN_IN_SECONDS)
-        finally:
-            self._signing_in -= 1
 
     async def _form(self, request: HttpRequest, most: int, cookie: str, seconds: float | None = None) -> Posted:
         """Return the form in a request. Raises `Refused` unless its seal matches the visitor's cookie."""

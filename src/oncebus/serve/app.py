@@ -20,6 +20,7 @@ from oncebus.http.limits import Limits
 from oncebus.http.paths import HEALTH, LIVE, READY
 from oncebus.http.rendering import Renderer
 from oncebus.http.routes import FrontRoute
+from oncebus.http.worker import Worker
 from oncebus.management.authorization_rules import AuthorizationRules
 from oncebus.management.runtime import Observer
 from oncebus.portal import Portal
@@ -53,11 +54,12 @@ def make_app(
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
     observer = Observer(broker)
     rules = AuthorizationRules(broker, namespace_rules, keys)
-    renderer = Renderer()
+    worker = Worker()
+    renderer = Renderer(worker)
     portal = Portal(broker, guard, limits, host, portal_names, renderer)
     deployments = Deployments(broker, guard, limits, rules)
-    arm = Arm(broker, guard, limits, observer, rules, amqp_port)
-    atom = Atom(broker, guard, limits, observer)
+    arm = Arm(broker, guard, limits, observer, rules, worker, amqp_port)
+    atom = Atom(broker, guard, limits, observer, worker)
     messages = Front(broker, guard, limits, other_metrics, renderer)
     # The first route that owns a request answers it.
     routes = [
