@@ -84,9 +84,15 @@ def test_dns_rebinding_is_rejected(tmp_path: Path) -> None:
             connection.request("GET", "/metrics", headers={"Host": host, "Authorization": token})
             statuses[host.partition(":")[0]] = connection.getresponse().status
             connection.close()
+        for origin in ("http://localhost:3000", "http://203.0.113.5"):
+            connection = http.client.HTTPConnection(address, timeout=30)
+            connection.request("GET", "/metrics", headers={"Origin": origin, "Authorization": token})
+            statuses[origin] = connection.getresponse().status
+            connection.close()
 
     started(settings_for(tmp_path, sample()), play)
-    assert statuses == {"127.0.0.1": 200, "localhost": 200, "evil.example": 421}
+    of_hosts = {"127.0.0.1": 200, "localhost": 200, "evil.example": 421}
+    assert statuses == of_hosts | {"http://localhost:3000": 200, "http://203.0.113.5": 421}
 
 
 def test_on_the_network_private_names_are_known_and_a_warning_is_logged(

@@ -105,7 +105,7 @@ def play(
     data: Path,
     scenario: Callable[[Place], Awaitable[None]],
     limits: Limits | None = None,
-    knows_host: Callable[[str], bool] | None = None,
+    foreign: Callable[[str, str | None], str | None] | None = None,
     most_connections: int = 100,
 ) -> None:
     """Run a scenario on its own servers."""
@@ -117,7 +117,7 @@ def play(
                 make_app(broker, namespace_rules=lambda: NAMESPACE),
                 listen("127.0.0.1", 0),
                 most_connections=most_connections,
-                upgrade=Upgrade(bus.make_protocol, knows_host),
+                upgrade=Upgrade(bus.make_protocol, foreign),
             )
             await http.start()
             try:
@@ -301,6 +301,11 @@ def test_half_a_handshake_has_the_time_of_any_request(tmp_path: Path) -> None:
         ("evil.example", None, False),
         ("localhost", "https://evil.example", False),
         ("localhost", "null", False),
+        ("127.0.0.1:5300", "http://[::1]:3000", True),
+        ("localhost:5300", "http://203.0.113.5", False),
+        ("localhost:5300", "http://[2001:db8::1]:3000", False),
+        ("192.168.7.8:5300", "http://192.168.7.8:3000", True),
+        ("192.168.7.8:5300", "http://192.168.7.9:3000", False),
     ],
 )
 def test_pages_of_other_sites_may_be_refused(tmp_path: Path, host: str, origin: str | None, is_allowed: bool) -> None:
@@ -309,7 +314,7 @@ def test_pages_of_other_sites_may_be_refused(tmp_path: Path, host: str, origin: 
             await client.say(request(Host=host, Origin=origin))
             assert (await head(client)).startswith("HTTP/1.1 101 " if is_allowed else "HTTP/1.1 421 ")
 
-    play(tmp_path, scenario, knows_host=Hosts().knows)
+    play(tmp_path, scenario, foreign=Hosts().foreign)
 
 
 def test_a_websocket_takes_a_place_of_amqp_and_none_of_http(tmp_path: Path) -> None:

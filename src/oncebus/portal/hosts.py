@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
-from oncebus.hosts import is_address, is_private_name
+from oncebus.hosts import is_address, is_private_name, is_this_machine
 from oncebus.http.requests import HOST
 
 
@@ -26,13 +27,27 @@ class Hosts:
 
     def knows(self, host: str) -> bool:
         """Return whether a Host header names this broker."""
-        match = HOST.fullmatch(host)
-        if match is None:
+        name = _name_in(host)
+        if not name:
             return False
-        name = _plain(match["name"])
         if name == "localhost" or name.endswith(".localhost") or name in self._names or is_address(name):
             return True
         return self._private_names and is_private_name(name)
+
+    def foreign(self, host: str, origin: str | None) -> str | None:
+        """Return the host of a request, or of the web page that sent it, if it is not this broker's; else None.
+
+        `origin` is the Origin header. The page may come from another port of a host, but an address counts only if it
+        is this machine, or the address that the request names: anybody can serve a page from an address.
+        """
+        if not self.knows(host):
+            return host
+        if origin is None:
+            return None
+        page = urlsplit(origin).netloc
+        name = _name_in(page)
+        is_other = is_address(name) and not is_this_machine(name) and name != _name_in(host)
+        return page if is_other or not self.knows(page) else None
 
 
 def port_of(host: str, scheme: str) -> int:
@@ -41,6 +56,11 @@ def port_of(host: str, scheme: str) -> int:
     if match is None or match["port"] is None:
         return 443 if scheme == "https" else 80
     return int(match["port"])
+
+
+def _name_in(host: str) -> str:
+    match = HOST.fullmatch(host)
+    return "" if match is None else _plain(match["name"])
 
 
 def _plain(name: str) -> str:

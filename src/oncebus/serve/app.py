@@ -39,14 +39,15 @@ def make_app(
     amqp_port: int | None = None,
     other_metrics: Callable[[], Iterable[Metric]] = tuple,
     portal_names: Iterable[str] = (),
-    knows_host: Callable[[str], bool] | None = None,
+    foreign: Callable[[str, str | None], str | None] | None = None,
 ) -> Starlette:
     """Return the application over a broker.
 
     With `host`, tokens must be signed for that host. With `keys`, clients can change the namespace's own rules and
     keys. `amqp_port` goes into connection strings if it is not the usual port. `other_metrics` are shown with the
     broker's. `portal_names` are host names that browsers may use for the gateway, besides localhost and IP addresses.
-    With `knows_host`, requests to other hosts are refused, except for health. The emulator needs this: its key is
+    With `foreign`, requests to other hosts and from web pages of other hosts are refused, except for health: it takes
+    the headers Host and Origin, and returns the host in them that is not ours. The emulator needs this: its key is
     public, so a foreign web page whose host name resolves to this machine could otherwise send requests (DNS
     rebinding).
     """
@@ -70,23 +71,24 @@ def make_app(
         FrontRoute(lambda _: True, messages.respond),
     ]
     application = Starlette(routes=routes)
-    if knows_host is not None:
-        application.add_middleware(_OnlyKnownHosts, knows=knows_host)
+    if foreign is not None:
+        application.add_middleware(_OnlyKnownHosts, foreign=foreign)
     return application
 
 
 class _OnlyKnownHosts:
-    """Refuses requests whose Host header is not a name of this broker, which defends against DNS rebinding."""
+    """Refuses requests to and from other hosts, which defends against DNS rebinding and foreign pages."""
 
-    def __init__(self, app: ASGIApp, knows: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp, foreign: Callable[[str, str | None], str | None]) -> None:
         self._app = app
-        self._knows = knows
+        self._foreign = foreign
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         # Health is public, and whoever watches it may know the machine under any name.
         if scope["type"] == "http" and scope["raw_path"] not in _HEALTH:
-            host = Headers(scope=scope).get("host", "")
-            if not self._knows(host):
-                app = error_response(421, f"The host {shown(host)} is not a name of this broker.")
+            headers = Headers(scope=scope)
+            other = self._foreign(headers.get("host", ""), headers.get("origin"))
+            if other is not None:
+                app = error_response(421, f"The host {shown(other)} is not a name of this broker.")
         await app(scope, receive, send)

@@ -155,10 +155,10 @@ async def _serve(
         host=settings.token_host,
         limits=AmqpLimits(connections=allowed.connections, strangers=allowed.strangers),
     )
-    knows_host = None
+    foreign: Callable[[str, str | None], str | None] | None = None
     if settings.emulator:
         names = [settings.token_host, settings.host]
-        knows_host = Hosts(names, private_names=settings.insecure_emulator).knows
+        foreign = Hosts(names, private_names=settings.insecure_emulator).foreign
     app = make_app(
         broker,
         namespace_rules=rules,
@@ -168,14 +168,14 @@ async def _serve(
         amqp_port=bound.client_port,
         other_metrics=lambda: (*amqp.metrics(), *more_metrics()),
         portal_names=[settings.host],
-        knows_host=knows_host,
+        foreign=foreign,
     )
     http = server(
         app,
         bound.http if bound.http is not bound.both else None,
         _certificate(settings),
         most_connections=allowed.http,
-        upgrade=Upgrade(amqp.make_protocol, knows_host),
+        upgrade=Upgrade(amqp.make_protocol, foreign),
     )
     certificate = tls_context(settings)
     await http.start()

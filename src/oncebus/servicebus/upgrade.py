@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from websockets.datastructures import Headers
 from websockets.exceptions import NegotiationError
@@ -28,15 +28,17 @@ _log = logging.getLogger(__name__)
 class Upgrade:
     """Answers requests for a WebSocket, and makes the protocol that takes over their connection.
 
-    With `knows_host`, it refuses requests to a host name that is not the broker's, and requests of web pages from
-    another host. Browsers let any page open a WebSocket to any host.
+    `foreign` takes the headers Host and Origin of a request, and returns the host in them that is not the broker's, or
+    None. It refuses such requests: browsers let any page open a WebSocket to any host.
     """
 
     def __init__(
-        self, make_protocol: Callable[[], AmqpProtocol], knows_host: Callable[[str], bool] | None = None
+        self,
+        make_protocol: Callable[[], AmqpProtocol],
+        foreign: Callable[[str, str | None], str | None] | None = None,
     ) -> None:
         self._make_protocol = make_protocol
-        self._knows_host = knows_host
+        self._foreign = foreign
 
     def __call__(self, path: bytes, headers: Sequence[Header]) -> Upgraded | None:
         """Return the response to a GET request that asks for an upgrade; None if its path is not the path for AMQP."""
@@ -49,13 +51,15 @@ class Upgrade:
         return Upgraded(response.serialize(), WebSocket(self._make_protocol()) if is_accepted else None)
 
     def _refuse(self, handshake: ServerProtocol, headers: Headers) -> Response | None:
-        if self._knows_host is None:
+        if self._foreign is None:
             return None
-        hosts = [*headers.get_all("Host"), *(urlsplit(each).netloc for each in headers.get_all("Origin"))]
-        for host in hosts:
-            if not self._knows_host(host):
-                text = f"The host {shown(host)} is not this broker's.\n"
-                return handshake.reject(HTTPStatus.MISDIRECTED_REQUEST, text)
+        # A browser sends each of them once. With more than one, all must be ours.
+        for host in headers.get_all("Host") or [""]:
+            for origin in headers.get_all("Origin") or [None]:
+                other = self._foreign(host, origin)
+                if other is not None:
+                    text = f"The host {shown(other)} is not this broker's.\n"
+                    return handshake.reject(HTTPStatus.MISDIRECTED_REQUEST, text)
         return None
 
 
