@@ -88,6 +88,7 @@ def served(environment: Mapping[str, str] | None = None, *options: str) -> Itera
         entities.write_text(json.dumps(ENTITIES))
         command = [sys.executable, "-m", "oncebus.cli", "serve", "--data", str(Path(scratch) / "data")]
         command += ["--http-port", "0", "--amqp-port", "0", "--master", "local[2]", "--entities", str(entities)]
+        command.append("--print-connection-string")
         given = {
             name: value
             for name, value in os.environ.items()

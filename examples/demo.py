@@ -265,7 +265,7 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
     entities.write_text(json.dumps(ENTITIES))
     words = ["serve", "--data", str(folder / "data"), "--http-port", "0", "--amqp-port", "0"]
     console.print("$ oncebus " + " ".join([*words, "--entities", "entities.json"]), soft_wrap=True)
-    words += ["--entities", str(entities)]
+    words += ["--entities", str(entities), "--print-connection-string"]
     out, err = folder / "out", folder / "err"
     with out.open("w") as said, err.open("w") as logged:
         process = subprocess.Popen(

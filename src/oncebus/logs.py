@@ -110,6 +110,16 @@ class _Place:
     left_out: int = 0
 
 
+def announcement(text: str, level: int = logging.INFO) -> str:
+    """Return a line that a command prints besides its log: the text, or JSON if the log is JSON. Masks nothing."""
+    handlers = logging.getLogger(LOGGER).handlers
+    if not any(isinstance(handler.formatter, JsonFormatter) for handler in handlers):
+        return text
+    record = logging.LogRecord(LOGGER, level, "", 0, text, (), None)
+    own = zip(_OWN, (_time(record), record.levelname, record.name, text), strict=True)
+    return json.dumps(dict(own), ensure_ascii=False)
+
+
 def configure(form: str, level: str, stream: TextIO | None = None) -> None:
     """Send the records of `oncebus`, and the warnings of libraries, to a stream; by default to standard error.
 

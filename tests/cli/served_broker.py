@@ -20,7 +20,7 @@ from oncebus.broker.broker import Broker
 from oncebus.cli import main
 from oncebus.entities import Tier
 from oncebus.http import listen, server
-from oncebus.serve.addresses import write_url
+from oncebus.serve.addresses import write_addresses
 from oncebus.serve.app import make_app
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
             running = server(app, listen("127.0.0.1", 0))
             await running.start()
             url = f"http://127.0.0.1:{running.port}"
-            write_url(data, url)
+            write_addresses(data, url)
             yield Served(data, url, broker, loop)
             await running.stop()
 

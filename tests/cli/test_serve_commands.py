@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -15,15 +16,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from oncebus import logs
 from oncebus.access import ROOT_RULE, KeyFile, Operation, Right, authorize
 from oncebus.broker.clock import wall_time
 from oncebus.cli import COMMANDS, main
 from oncebus.durations import HOUR, SECOND
+from oncebus.serve.addresses import ClientAddress, write_addresses
 from oncebus.serve.service import environment
 from oncebus.serve.supervisor import Supervisor
 from oncebus.settings import Settings, load
 
-OF_THE_BROKER = ["serve", "gateway", "pipeline", "duplicates", "token"]
+OF_THE_BROKER = ["serve", "gateway", "pipeline", "duplicates", "connection-string", "token"]
 
 
 def run(*words: str | Path, **environment: str) -> Result:
@@ -119,9 +122,57 @@ def test_serve_prints_the_connection_string_at_once(
         return 0
 
     monkeypatch.setattr(Supervisor, "run", stopped_at_once)
-    (connection,) = run("serve", "--data", tmp_path, "--http-port", "0", *words).stdout.splitlines()
+    given: list[str | Path] = ["serve", "--data", tmp_path, "--http-port", "0", *words]
+    (connection,) = run(*given, "--print-connection-string").stdout.splitlines()
     assert re.match(r"Endpoint=sb://localhost:[1-9]\d*/?;", connection)
     assert connection.endswith(";UseDevelopmentEmulator=true") is (words[0] != "--tls")
+    # What is not a terminal may be a log that others read.
+    key = KeyFile(tmp_path / "keys.json").rules()[0].primary_key
+    assert key in connection
+    (hint,) = run(*given).stdout.splitlines()
+    assert hint == f"The connection string: oncebus connection-string --data {tmp_path}"
+    # A line of a JSON log is JSON, also this one.
+    (line,) = run(*given, "--log-format", "json").stdout.splitlines()
+    assert json.loads(line)["message"] == hint
+    monkeypatch.setattr("oncebus.cli.serve.is_seen_by_a_person", lambda: True)
+    (again,) = run(*given).stdout.splitlines()
+    assert key in again
+
+
+def test_connection_string_names_the_running_broker_or_the_settings(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    keys.create()
+    root, other = keys.rules()[0], keys.put("listens", [Right.LISTEN])
+    shown = run("connection-string", "--data", tmp_path).stdout.strip()
+    end = "UseDevelopmentEmulator=true"
+    assert shown == (
+        f"Endpoint=sb://localhost;SharedAccessKeyName={root.name};SharedAccessKey={root.primary_key};{end}"
+    )
+    for address, start in (
+        (ClientAddress("localhost", 40001, False), "Endpoint=sb://localhost:40001;"),
+        (ClientAddress("bus.example.org", None, True), "Endpoint=sb://bus.example.org/;"),
+    ):
+        write_addresses(tmp_path, "http://127.0.0.1:5300", address)
+        shown = run("connection-string", "--data", tmp_path, "--rule", "listens").stdout.strip()
+        assert shown.startswith(f"{start}SharedAccessKeyName=listens;SharedAccessKey={other.primary_key}")
+        assert shown.endswith(end) is not address.is_encrypted
+
+
+def test_an_error_is_json_where_the_log_is(tmp_path: Path) -> None:
+    (tmp_path / "entities.json").write_text("{")
+    words: list[str | Path] = [
+        "serve",
+        "--data",
+        tmp_path,
+        "--log-format",
+        "json",
+        "--entities",
+        tmp_path / "entities.json",
+    ]
+    result = run(*words)
+    logs.configure("text", "INFO")
+    refused = json.loads(result.stderr)
+    assert (result.exit_code, refused["level"], refused["message"].startswith("oncebus: ")) == (1, "ERROR", True)
 
 
 def test_serve_refuses_a_data_folder_that_another_broker_uses(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from in_thread import in_thread
 from oncebus.access import KeyFile, connection_string
 from oncebus.broker.clock import wall_time
 from oncebus.http import listen, server
-from oncebus.serve.addresses import write_url
+from oncebus.serve.addresses import write_addresses
 from oncebus.serve.app import make_app
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.servicebus import make_server
@@ -103,7 +103,7 @@ def reading(folder: Path) -> Iterator[Reader]:
             await amqp.start(sockets["amqp"])
             await amqp.start(sockets["amqps"], context)
             url = f"https://127.0.0.1:{ports['https']}"
-            write_url(data, url)
+            write_addresses(data, url)
             yield Reader(Served(data, url, broker, loop), folder, ports)
             await asyncio.gather(http.stop(), amqp.stop())
 

@@ -43,6 +43,7 @@ class Service:
         self._starts += 1
         places: list[str | Path] = ["--data", self.disk.path / "data", "--entities", self._folder / "entities.json"]
         words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places]
+        words.append("--print-connection-string")
         paths = os.pathsep.join(filter(None, [str(_SITE), os.environ.get("PYTHONPATH")]))
         environment = {
             "PYTHONPATH": paths,

@@ -29,7 +29,7 @@ _KEPT = "ONCEBUS_CACHE"
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name == _KEPT or not name.startswith("ONCEBUS_")
 } | QUICK_JVM
-READY = re.compile(r"^Oncebus is ready: (https?://\S+)$", re.MULTILINE)
+READY = re.compile(r'^(?:{.*"message": ")?Oncebus is ready: (https?://[^\s"]+)(?:"})?$', re.MULTILINE)
 BATCH = "application/vnd.microsoft.servicebus.json"
 
 

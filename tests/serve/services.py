@@ -34,6 +34,7 @@ def service(
     data = (disk.path if disk is not None else folder) / "data"
     places: list[str | Path] = ["--data", data, "--entities", folder / "entities.json"]
     words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places, *options]
+    words.append("--print-connection-string")
     running = Running(folder, name, words, within=disk.within if disk is not None else (), **environment or {})
     try:
         yield running

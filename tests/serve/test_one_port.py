@@ -21,10 +21,9 @@ from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile, connection
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.listening import listen
 from oncebus.serve import addresses
-from oncebus.serve.addresses import Sockets
+from oncebus.serve.addresses import ClientAddress, Sockets
 from oncebus.serve.certificate import CERTIFICATE
 from oncebus.serve.gateway import run_gateway
-from oncebus.serve.service import connection_line
 from oncebus.settings import Settings, load
 
 from .clients import Client
@@ -252,4 +251,6 @@ def test_one_line_for_all_clients(tmp_path: Path) -> None:
         ({"port": 0}, 40001, f"Endpoint=sb://localhost:40001;{plain}"),
         ({"port": 5671, "tls": True}, 5671, f"Endpoint=sb://localhost:5671/;{rule}"),
     ]:
-        assert connection_line(load(given, {}, None), port, keys) == line
+        address = ClientAddress.of(load(given, {}, None), port)
+        assert address.connection_string(keys.rules()[0]) == line
+        assert ClientAddress.parse(str(address)) == address

@@ -78,10 +78,10 @@ def test_it_restarts_the_pipeline_again_and_again_and_accepts_messages_meanwhile
 
 
 def test_the_official_client_accepts_the_printed_connection_string(tmp_path: Path, data: Path) -> None:
-    running = Running(tmp_path, "serve", words(data))
+    running = Running(tmp_path, "serve", [*words(data), "--print-connection-string"])
     try:
         until(lambda: "\n" in running.out.read_text(), "the connection string")
-        text = running.out.read_text().splitlines()[0]
+        text = json.loads(running.out.read_text().splitlines()[0])["message"]
         assert text.startswith("Endpoint=sb://localhost:")
         assert text.endswith(";UseDevelopmentEmulator=true")
         with ServiceBusClient.from_connection_string(text) as client, client.get_queue_sender("orders") as sender:

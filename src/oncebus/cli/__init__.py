@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from typing import Any
 
 import click
 
-from oncebus import __version__
+from oncebus import __version__, logs
 from oncebus.cli.errors import in_lines
 
 __all__ = ["main"]
@@ -32,6 +33,7 @@ COMMANDS = {
     "forget": "forget",
     "purge": "purge",
     "quarantine": "quarantine",
+    "connection-string": "token",
     "token": "token",
     "repair": "repair",
     "warm-up": "warm_up",
@@ -75,7 +77,7 @@ class _Commands(click.Group):
             raise
         except Exception as error:
             for line in in_lines(error):
-                click.echo(f"oncebus: {line}", err=True)
+                click.echo(logs.announcement(f"oncebus: {line}", logging.ERROR), err=True)
             sys.exit(1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from oncebus.cli.serve import entities_option, settings_of, settings_options
+from oncebus.cli.serve import entities_option, say, settings_of, settings_options
 from oncebus.settings import Settings
 
 _EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
@@ -57,7 +57,7 @@ def _announcer(descriptor: int | None, settings: Settings) -> Callable[[str, str
         return lambda event, _: _write(descriptor, event)
     from oncebus.serve.service import open_line, ready_lines
 
-    return lambda event, url: click.echo(open_line(url) if event == "open" else ready_lines(url, settings))
+    return lambda event, url: say(open_line(url) if event == "open" else ready_lines(url, settings))
 
 
 def _write(descriptor: int, event: str) -> None:

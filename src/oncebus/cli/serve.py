@@ -60,18 +60,33 @@ entities_option = click.option(
 @click.command(short_help="Run the broker.", epilog=f"Example: {_EXAMPLE}")
 @settings_options()
 @entities_option
-def serve(settings_file: str | None, entities: Path | None, **given: Any) -> None:
+@click.option(
+    "--print-connection-string",
+    is_flag=True,
+    help="Print the connection string, which contains a key, even if standard output is not a terminal.",
+)
+def serve(settings_file: str | None, entities: Path | None, print_connection_string: bool, **given: Any) -> None:
     """Run the broker: its gateway and its Spark pipeline. Each is restarted if it dies.
 
-    Prints a connection string, a line when it accepts messages, and another when Spark is ready and messages flow. Stop
-    it with Ctrl-C or SIGTERM. A second Ctrl-C kills it at once.
+    Prints a line when it accepts messages, and another when Spark is ready and messages flow. On a terminal it prints
+    the connection string first; elsewhere `oncebus connection-string` does. Stop it with Ctrl-C or SIGTERM. A second
+    Ctrl-C kills it at once.
     """
     settings = settings_of(given, settings_file)
     # Imported late, as in the other commands, so that `oncebus --help` does not load a server.
     from oncebus.serve.service import run_service
 
-    sys.exit(asyncio.run(run_service(settings, entities=entities, say=_say)))
+    # A container's log and the journal of systemd keep what is printed, so the key is only for the eyes of a person.
+    shows_key = print_connection_string or is_seen_by_a_person()
+    sys.exit(asyncio.run(run_service(settings, entities=entities, say=say, shows_key=shows_key)))
 
 
-def _say(line: str) -> None:
-    click.echo(line)
+def is_seen_by_a_person() -> bool:
+    """Return whether standard output is a terminal. Anything else may be a log that others read."""
+    return sys.stdout.isatty()
+
+
+def say(text: str) -> None:
+    """Print lines for the user, in the form of the log."""
+    for line in text.splitlines():
+        click.echo(logs.announcement(line))

@@ -1,4 +1,4 @@
-"""`oncebus token`: prints a token for requests over HTTP, signed with a key of the data folder."""
+"""`oncebus token` and `oncebus connection-string`: print secrets made from the keys of the data folder."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from oncebus.access import ROOT_RULE, KeyFile, KeyFileError, make_token
+from oncebus.access import ROOT_RULE, AuthorizationRule, KeyFile, KeyFileError, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.cli.errors import RequestError
 from oncebus.durations import SECOND
 from oncebus.entities.timespans import duration_in
-from oncebus.serve.addresses import read_url
+from oncebus.serve.addresses import ClientAddress, read_client_address, read_url
 from oncebus.settings import Settings, load
 
 _EXAMPLE = "curl -H \"Authorization: $(oncebus token --entity orders)\" 'http://127.0.0.1:5300/orders/$duplicates'"
@@ -62,6 +62,24 @@ def token(
     click.echo(signed(settings, url_for(settings, url), entity or "", rule, lasts))
 
 
+@click.command(short_help="Print the connection string.", epilog="Example: oncebus connection-string --rule orders-app")
+@click.option(
+    "--rule", default=ROOT_RULE, metavar="NAME", show_default=True, help="Authorization rule of the namespace."
+)
+@click.option("--data", metavar="DIR", help="The broker's data folder.")
+@click.option("--key-file", metavar="FILE", help="File with the keys; defaults to the one in the data folder.")
+@click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
+def connection_string(rule: str, data: str | None, key_file: str | None, settings_file: str | None) -> None:
+    """Print the connection string with which clients send and receive messages. Keep it secret: it contains a key.
+
+    Its address is that of the running broker, or the one that the settings give.
+    """
+    settings = client_settings(data, key_file, settings_file)
+    port = settings.port or (settings.amqps_port if settings.is_encrypted else settings.amqp_port)
+    address = read_client_address(settings.data) or ClientAddress.of(settings, port)
+    click.echo(address.connection_string(_rule(settings, rule)))
+
+
 def client_settings(data: str | None, key_file: str | None, settings_file: str | None) -> Settings:
     """Return the settings of a command that connects to a broker."""
     flags = {"data": data, "key_file": key_file}
@@ -76,12 +94,12 @@ def url_for(settings: Settings, given: str | None) -> str:
 
 def signed(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
     """Return a token for an entity of the broker at `url`, valid for `lasts` microseconds."""
-    return make_token(f"{url}/{entity}", rule, _key(settings, rule), wall_time() + lasts)
+    return make_token(f"{url}/{entity}", rule, _rule(settings, rule).primary_key, wall_time() + lasts)
 
 
-def _key(settings: Settings, rule: str) -> str:
+def _rule(settings: Settings, rule: str) -> AuthorizationRule:
     try:
-        return KeyFile(settings.key_path).rule(rule).primary_key
+        return KeyFile(settings.key_path).rule(rule)
     except KeyFileError as error:
         # The usual cause: the command runs in a different folder than the broker.
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):

@@ -1,4 +1,4 @@
-"""The addresses of a broker: its sockets, its URL, and the file that tells commands the URL."""
+"""The addresses of a broker: its sockets, its URL, the address of clients, and the file that tells commands of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import socket
 from pathlib import Path
 from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
+from oncebus.access import AuthorizationRule, connection_string
 from oncebus.listening import listen
 from oncebus.settings import Settings, flag
 
@@ -106,17 +108,53 @@ def in_brackets(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def write_url(data: Path, url: str) -> None:
-    """Write the gateway's URL to the data folder, where commands find it. Failures are ignored."""
+class ClientAddress(NamedTuple):
+    """The place that connection strings name. Without a port it is the usual one."""
+
+    host: str
+    port: int | None
+    is_encrypted: bool
+
+    @classmethod
+    def of(cls, settings: Settings, port: int) -> ClientAddress:
+        """Return the address of a broker that listens at this port.
+
+        With TLS, Python's client always connects to port 5671. If the broker uses another port, forward 5671 to it.
+        A port that serves everything is always named, because administration clients use another port by default.
+        """
+        usual = USUAL_AMQPS_PORT if settings.is_encrypted else USUAL_AMQP_PORT
+        is_usual = settings.port is None and port == usual
+        return cls(client_host(settings), None if is_usual else port, settings.is_encrypted)
+
+    @classmethod
+    def parse(cls, url: str) -> ClientAddress:
+        """Return the address whose text is `url`."""
+        parts = urlsplit(url)
+        return cls(parts.hostname or "", parts.port, parts.scheme == "amqps")
+
+    def __str__(self) -> str:
+        port = "" if self.port is None else f":{self.port}"
+        return f"amqp{'s' if self.is_encrypted else ''}://{in_brackets(self.host)}{port}"
+
+    def connection_string(self, rule: AuthorizationRule) -> str:
+        """Return the connection string for clients. Without TLS it is in the emulator's form, which they understand."""
+        return connection_string(self.host, self.port, rule, emulator=not self.is_encrypted)
+
+
+def write_addresses(data: Path, url: str, client: ClientAddress | None = None) -> None:
+    """Write the gateway's URL, and the address of clients, to the data folder, where commands find them.
+
+    Failures are ignored.
+    """
     temporary = data / f".{_NOTE}"
     # On a full disk the gateway still runs; commands then need --url.
     with contextlib.suppress(OSError):
-        temporary.write_text(f"{url}\n")
+        temporary.write_text(f"{url}\n{client or ''}\n")
         os.replace(temporary, data / _NOTE)
 
 
-def forget_url(data: Path) -> None:
-    """Remove the gateway's URL from the data folder."""
+def forget_addresses(data: Path) -> None:
+    """Remove the gateway's addresses from the data folder."""
     with contextlib.suppress(OSError):
         (data / _NOTE).unlink(missing_ok=True)
 
@@ -126,7 +164,17 @@ def read_url(data: Path) -> str | None:
 
     After a kill, the old URL remains.
     """
+    return _line_of_note(data, 0) or None
+
+
+def read_client_address(data: Path) -> ClientAddress | None:
+    """Return the address of clients in the same way as `read_url`."""
+    line = _line_of_note(data, 1)
+    return ClientAddress.parse(line) if line else None
+
+
+def _line_of_note(data: Path, number: int) -> str:
     try:
-        return (data / _NOTE).read_text().strip() or None
+        return [*(data / _NOTE).read_text().splitlines(), "", ""][number].strip()
     except OSError:
-        return None
+        return ""

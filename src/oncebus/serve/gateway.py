@@ -26,7 +26,7 @@ from oncebus.hosts import is_this_machine
 from oncebus.http import CannotListen, Limits, Tls, server
 from oncebus.monitoring import tracing
 from oncebus.portal.hosts import Hosts
-from oncebus.serve.addresses import Sockets, forget_url, write_url
+from oncebus.serve.addresses import ClientAddress, Sockets, forget_addresses, write_addresses
 from oncebus.serve.app import make_app
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import limits_of_this_process
@@ -183,7 +183,7 @@ async def _serve(
         await amqp.start(bound.amqp, certificate)
     if bound.both is not None:
         await amqp.start(bound.both, certificate, http.make_protocol)
-    write_url(settings.data, url)
+    write_addresses(settings.data, url, ClientAddress.of(settings, bound.client_port))
     if settings.emulator and not is_this_machine(settings.host):
         log.warning(
             "The emulator's key is public: everyone who can reach %s can read, send and delete messages", settings.host
@@ -199,7 +199,7 @@ async def _serve(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        forget_url(settings.data)
+        forget_addresses(settings.data)
         await asyncio.gather(http.stop(), amqp.stop())
 
 

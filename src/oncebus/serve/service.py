@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
-from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
+from oncebus.access import EMULATOR_RULE, KeyFile
 from oncebus.entities import iso_timespan
 from oncebus.monitoring import tracing
-from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host
+from oncebus.serve.addresses import ClientAddress, Sockets
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.checks import alone, check_java, make_data_folder
 from oncebus.serve.start_files import files_at_start
@@ -25,8 +26,17 @@ EMULATOR_READY = "Emulator Service is Successfully Up!"
 _DURATIONS = ("lag_limit", "heartbeat_limit", "longest_window")
 
 
-async def run_service(settings: Settings, *, entities: Path | None = None, say: Callable[[str], None] = print) -> int:
-    """Run gateway and pipeline until asked to stop, and return the exit code. `say` prints a line for the user.
+async def run_service(
+    settings: Settings,
+    *,
+    entities: Path | None = None,
+    say: Callable[[str], None] = print,
+    shows_key: bool = False,
+) -> int:
+    """Run gateway and pipeline until asked to stop, and return the exit code.
+
+    `say` prints a line for the user. The first one is the connection string with `shows_key`, and with the emulator's
+    key, which everybody knows.
 
     This process owns the sockets, so clients can connect even while a killed gateway is being replaced.
     """
@@ -41,7 +51,11 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
         keys = KeyFile(settings.key_path)
         keys.create()
         url = bound.url(settings)
-        say(connection_line(settings, bound.client_port, keys))
+        address = ClientAddress.of(settings, bound.client_port)
+        if settings.emulator or shows_key:
+            say(address.connection_string(EMULATOR_RULE if settings.emulator else keys.rules()[0]))
+        else:
+            say(f"The connection string: oncebus connection-string --data {shlex.quote(str(settings.data.absolute()))}")
         reading, writing = os.pipe()
         try:
             opened = asyncio.Event()
@@ -78,18 +92,6 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
             asyncio.get_running_loop().remove_reader(reading)
             os.close(reading)
             os.close(writing)
-
-
-def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
-    """Return the connection string for clients. Without TLS it is in the emulator's form, which clients understand.
-
-    With TLS, Python's client always connects to port 5671. If the broker uses another port, forward 5671 to it.
-    A port that serves everything is always in the string, because administration clients use another port by default.
-    """
-    rule = EMULATOR_RULE if settings.emulator else keys.rules()[0]
-    is_plain = not settings.is_encrypted
-    is_usual = settings.port is None and port == (USUAL_AMQP_PORT if is_plain else USUAL_AMQPS_PORT)
-    return connection_string(client_host(settings), None if is_usual else port, rule, emulator=is_plain)
 
 
 def open_line(url: str) -> str:

@@ -55,8 +55,8 @@ class Upgrade:
             return None
         # A browser sends each of them once. With more than one, all must be ours.
         for host in headers.get_all("Host") or [""]:
-            for origin in headers.get_all("Origin") or [None]:
-                other = self._foreign(host, origin)
+            for origin in headers.get_all("Origin") or [""]:
+                other = self._foreign(host, origin or None)
                 if other is not None:
                     text = f"The host {shown(other)} is not this broker's.\n"
                     return handshake.reject(HTTPStatus.MISDIRECTED_REQUEST, text)
