@@ -16,7 +16,7 @@ import pytest
 from oncebus import listening
 from oncebus.broker.clock import wall_time
 from oncebus.http import listen
-from oncebus.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
+from oncebus.listening import SECONDS_BETWEEN_WARNINGS, STRANGERS_PART, FirstBytes, Places, serve
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, connection_limits
 
@@ -99,6 +99,16 @@ def test_the_key_with_the_most_connections_gives_way() -> None:
     places.begin(many[2])
     places.begin(few)
     assert len(places) == 5
+
+
+def test_a_few_connections_that_have_not_authenticated_yet_may_stay() -> None:
+    places = Places(STRANGERS_PART * 2, "guests")
+    known = [Guest(places) for _ in range(STRANGERS_PART * 2 - 1)]
+    for each in known:
+        places.know(each, "many")
+    strangers = [Guest(places) for _ in range(4)]
+    assert [each.is_cut for each in known[:3]] == [True, True, False]
+    assert [each.is_cut for each in strangers] == [True, False, False, False]
 
 
 def test_beyond_the_limit_only_keys_with_few_connections_are_welcome() -> None:

@@ -41,6 +41,8 @@ PROBE_EVERY_SECONDS = 5
 """The interval of these questions until the peer answers."""
 UNACKNOWLEDGED_SECONDS = 50
 """A connection whose peer acknowledges neither data nor questions for this time is lost. AMQP sets its own time."""
+STRANGERS_PART = 8
+"""While fewer than one in this many guests have not authenticated, they do not give way to new ones."""
 _STRANGERS = ""
 """The key of guests that have not authenticated."""
 
@@ -117,8 +119,8 @@ class _Group:
 class Places:
     """Limits the number of connections. When all places are taken, a guest gives way to each new connection.
 
-    Guests that have not authenticated give way first, then those of the key with the most places: so keys share the
-    places, and one key alone may use them all. `what` names the kind of connection in the log. `clock` returns seconds
+    Guests that have not authenticated give way first, unless they are few: a new client needs a moment to speak. Then
+    come those of the key with the most places, so keys share the places, and one key alone may use them all. `what` names the kind of connection in the log. `clock` returns seconds
     and never goes back.
     """
 
@@ -186,9 +188,12 @@ class Places:
         """Let one guest give way. Return False if all are busy."""
         self._warn()
         groups = {key: group for key, group in self._groups.items() if group.yielding}
-        if not groups:
+        strangers = groups.pop(_STRANGERS, None)
+        chosen = max(groups.values(), key=lambda group: group.size, default=None)
+        if strangers is not None and (chosen is None or strangers.size > self.most // STRANGERS_PART):
+            chosen = strangers
+        if chosen is None:
             return False
-        chosen = groups.get(_STRANGERS) or max(groups.values(), key=lambda group: group.size)
         guest, give_way = next(iter(chosen.yielding.items()))
         # Leave first, because `abort` may call `leave` at once or later.
         self.leave(guest)
