@@ -120,8 +120,8 @@ class Places:
     """Limits the number of connections. When all places are taken, a guest gives way to each new connection.
 
     Guests that have not authenticated give way first, unless they are few: a new client needs a moment to speak. Then
-    come those of the key with the most places, so keys share the places, and one key alone may use them all. `what` names the kind of connection in the log. `clock` returns seconds
-    and never goes back.
+    come those of the key with the most places, so keys share the places, and one key alone may use them all. `what`
+    names the kind of connection in the log. `clock` returns seconds and never goes back.
     """
 
     def __init__(self, most: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -86,16 +86,17 @@ def test_waiting_receives_give_way_to_everybody_else(gateway: Gateway, count: in
     headers = signed(gateway, "listens", Right.LISTEN)
 
     async def receive(client: httpx.AsyncClient) -> int:
-        with contextlib.suppress(httpx.TransportError):
-            return (await client.post("/noisy/messages/head?timeout=60", headers=headers)).status_code
-        return 0
+        while True:
+            # A connection that is slow to speak may be closed for another one.
+            with contextlib.suppress(httpx.TransportError):
+                return (await client.post("/noisy/messages/head?timeout=60", headers=headers)).status_code
 
     async def attack() -> list[int]:
         async with client_of(gateway) as client:
             waiting = [asyncio.create_task(receive(client)) for _ in range(count)]
-            while sum(each.done() for each in waiting) < count // 10:
+            while not any(each.done() for each in waiting):
                 await asyncio.sleep(0.05)
-            # All places are taken. An operator, a monitor and other clients get their answers.
+            # All places are taken, so that the first one has given way. An operator, a monitor and other clients get their answers.
             for path in ("/metrics", "/$Resources/queues?api-version=2021-05", "/quiet/$messages"):
                 status, _, text = await asyncio.to_thread(gateway.http.request, "GET", path)
                 assert status == 200, text
@@ -108,8 +109,7 @@ def test_waiting_receives_give_way_to_everybody_else(gateway: Gateway, count: in
             return done
 
     with victim(gateway, "health") as monitor, victim(gateway, "http") as other:
-        done = asyncio.run(attack())
-        assert 204 in done, "no waiting receive gave way"
+        assert set(asyncio.run(attack())) == {204}
 
 
 @pytest.mark.parametrize("count", [pytest.param(40, id="40"), pytest.param(1000, id="1000", marks=pytest.mark.torture)])

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from oncebus.filters import Decision, Properties, Rule, copies, parse_action, parse_filter
-from oncebus.filters.budget import MOST_STEPS_OF_A_MESSAGE, MOST_STEPS_OF_A_RULE, Budget
+from oncebus.filters.budget import (
+    LEAST_STEPS,
+    MOST_STEPS_OF_A_MESSAGE,
+    MOST_STEPS_OF_A_RULE,
+    STEPS_PER_BYTE,
+    STEPS_PER_RULE,
+    Budget,
+)
 from oncebus.filters.errors import EvaluationFailure
 
 LONG = "a" * 200_000
@@ -65,6 +74,28 @@ def test_all_rules_together_are_bounded_and_the_cheap_ones_still_work() -> None:
     assert [failure.rule for failure in copies([*slow, cheap], again, b"seed").failures] == failed
 
 
+@pytest.mark.parametrize("size", [0, 1000, 5000, 40_000, 1 << 20])
+def test_the_budget_grows_with_the_message(size: int) -> None:
+    """The sender chooses value and pattern just below the limit of a rule, and there are many rules."""
+    spent: list[int] = []
+
+    class Counting(Budget):
+        def spend(self, steps: int) -> None:
+            super().spend(steps)
+            spent.append(steps)
+
+    most, rules = min(LEAST_STEPS + STEPS_PER_BYTE * size, MOST_STEPS_OF_A_RULE), 100
+    budget = Counting(size, rules)
+    for _ in range(rules):
+        budget.start_rule()
+        with contextlib.suppress(EvaluationFailure):
+            budget.spend(most)
+        with pytest.raises(EvaluationFailure, match=r"needs? more than .* steps"):
+            budget.spend(most + 1)
+    assert most <= sum(spent) <= LEAST_STEPS + rules * STEPS_PER_RULE + STEPS_PER_BYTE * size
+    assert sum(spent) <= MOST_STEPS_OF_A_MESSAGE
+
+
 def test_refused_work_is_not_charged() -> None:
     budget = Budget()
     for _ in range(100):
@@ -85,7 +116,10 @@ def test_an_ordinary_message_has_room_for_all_the_rules_of_a_topic() -> None:
     rules = [
         Rule(str(at), parse_filter("p7 LIKE '%y_z%' OR long LIKE 'dolor%' OR P9 = p8 + 'x'")) for at in range(2000)
     ]
-    assert not copies(rules, Properties(user=user), b"seed").failures
+    size = sum(len(name) + len(value) for name, value in user.items())
+    assert not copies(rules, Properties(user=user, budget=Budget(size, len(rules))), b"seed").failures
+    small = {f"p{at}": "x" * 100 for at in (7, 8, 9)}
+    assert not copies(rules, Properties(user=small, budget=Budget(300, len(rules))), b"seed").failures
     assert parse_filter("long LIKE '%sit_amet%' OR long LIKE '%x%' OR long LIKE p1").evaluate(
         Properties(user={**user, "p1": "%a_b%"})
     ).decision in (Decision.MATCH, Decision.NO_MATCH)

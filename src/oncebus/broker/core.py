@@ -38,7 +38,7 @@ from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Queue
 from oncebus.entities.detection_keys import BODY
 from oncebus.entities.rule_parsing import check_expressions
 from oncebus.entities.timespans import in_words
-from oncebus.entities.weights import copies_by_topic, weight
+from oncebus.entities.weights import LIGHT, costs_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import BodyFiles, InboxReader, InboxWriter, Row
@@ -84,7 +84,7 @@ class Core:
         )
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
-        self._copies = copies_by_topic(catalogue, above=1)
+        self._costs = costs_by_topic(catalogue, above=1)
         self.latencies = Latencies()
         self.batches = Batches()
         self.acceptor = Acceptor(inbox, self._appended, self.latencies.commit, self.clock.passed)
@@ -263,7 +263,7 @@ class Core:
             self._published.append((self.acceptor.highest_commit, after.version))
             self.catalogue = after
             self.policies = policies_of(after)
-            self._copies = copies_by_topic(after, above=1)
+            self._costs = costs_by_topic(after, above=1)
             for entity in touched:
                 self.accesses.note_change(entity.id)
                 if isinstance(entity, Subscription):
@@ -350,7 +350,7 @@ class Core:
         return durable
 
     def _append_then(self, rows: Sequence[Row], charges: Sequence[Charge], answer: Answer, callers: int = 1) -> None:
-        heavy = sum([weight(charge.size, self._copies.get(charge.entity, 1)) for charge in charges])
+        heavy = sum([weight(each.rows, each.size, self._costs.get(each.entity, LIGHT)) for each in charges])
         self.acceptor.append(rows, charges, heavy, self.catalogue.version, answer, callers)
         for charge in charges:
             self.backlog.add(charge.entity, charge.size)
@@ -376,7 +376,7 @@ class Core:
 
         See `oncebus.broker.shares`.
         """
-        return work_of(messages, size, self._copies.get(entity, 1))
+        return work_of(messages, size, self._costs.get(entity, LIGHT))
 
     def _appended(self, group: Sequence[Appending], commit: int | None) -> None:
         """Account for rows that became durable with `commit`, or were refused if it is None."""

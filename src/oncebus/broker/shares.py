@@ -2,7 +2,7 @@
 
 The inbox is one log, so a message waits for everything that was accepted before it, whatever its entity. Fairness must
 therefore be decided on acceptance. Work is counted in bytes, plus a fixed amount per message, times the copies that a
-topic makes. The pipeline's throughput is measured from the work that comes out.
+topic makes, plus what its rules cost. The pipeline's throughput is measured from the work that comes out.
 
 - While other entities are in use, the broker accepts no more work than the pipeline does in `delay`, first come, first
   served. An entity that has less than its fair part of that may always send: a quiet entity is never refused because of
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.errors import ServerBusy
 from oncebus.durations import SECOND
+from oncebus.entities.weights import LIGHT, STEPS_PER_WEIGHT, TopicCost
 
 DELAY = SECOND // 2
 """How long entities may delay each other, on a machine that is fast enough."""
@@ -55,9 +56,9 @@ _LEAST_EACH = 64 << 10
 _SAMPLE = SECOND // 4
 
 
-def work_of(messages: int, size: int, copies: int = 1) -> int:
-    """Return the work of messages with a total of `size` bytes, of which a topic makes `copies` copies each."""
-    return (size + MESSAGE_WORK * messages) * copies
+def work_of(messages: int, size: int, cost: TopicCost = LIGHT) -> int:
+    """Return the work of messages with a total of `size` bytes, at what their topic does with them."""
+    return (size + MESSAGE_WORK * messages) * max(cost.copies, 1) + cost.steps(messages, size) // STEPS_PER_WEIGHT
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Service Bus rules: the SQL filter and action languages, correlation filters, and the copies a subscription gets."""
 
 from oncebus.filters.action import Action, Failure, parse_action
+from oncebus.filters.budget import Budget
 from oncebus.filters.errors import BadRule
 from oncebus.filters.filter import (
     FALSE,
@@ -28,6 +29,7 @@ __all__ = [
     "Action",
     "BadRule",
     "BooleanFilter",
+    "Budget",
     "Copy",
     "CorrelationFilter",
     "Decision",

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus.entities.catalogue_files import CatalogueFiles
-from oncebus.entities.weights import LIGHT_COPIES, copies_by_topic
+from oncebus.entities.weights import LIGHT, TopicCost, costs_by_topic, weight
 from oncebus.inbox import Commit, InboxReader, Place
 from oncebus.outbox import OutboxPart
 
@@ -81,30 +81,28 @@ class Planner:
         ]
 
     def _weight(self, commit: Commit) -> int:
-        """Return the weight of a commit in bytes: more than its length if a topic makes many copies of its messages."""
-        copies = _copies(self._catalogue, commit.catalogue)
-        if not copies:
+        """Return the weight of a commit in bytes: more than its length if a topic does much with its messages."""
+        costs = _costs(self._catalogue, commit.catalogue)
+        if not costs:
             return commit.length
         if commit.number not in self._weights:
             rows = self._reader.read(commit.number, commit.number, place=commit.place)
-            copied = sum(_weight_of_rows(batch, copies) for batch in rows)
-            self._weights[commit.number] = max(copied, commit.length)
+            heavy = sum(_weight_of_rows(batch, costs) for batch in rows)
+            self._weights[commit.number] = max(heavy, commit.length)
         return self._weights[commit.number]
 
 
-def _weight_of_rows(rows: pa.RecordBatch, copies: Mapping[int, int]) -> int:
-    """Return the weight of rows of the inbox in bytes, given the number of copies by topic id.
-
-    This is `oncebus.entities.weights.weight`, for many rows at once.
-    """
-    entities, places = np.unique(rows.column("entity").to_numpy(), return_inverse=True)
-    each = np.array([max(copies.get(entity, 1), LIGHT_COPIES) for entity in entities.tolist()], np.int64)[places]
+def _weight_of_rows(rows: pa.RecordBatch, costs: Mapping[int, TopicCost]) -> int:
+    """Return the weight of rows of the inbox in bytes, given the costs by topic id."""
+    entities, places, messages = np.unique(rows.column("entity").to_numpy(), return_inverse=True, return_counts=True)
     sizes = np.full(rows.num_rows, _ROW_BYTES, np.int64)
     for name in ("head", "body"):
         sizes += pc.binary_length(rows.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
-    return int((sizes * each).sum()) // LIGHT_COPIES
+    totals = np.bincount(places, weights=sizes).astype(np.int64).tolist()
+    found = zip(entities.tolist(), messages.tolist(), totals, strict=True)
+    return sum(weight(count, size, costs.get(entity, LIGHT)) for entity, count, size in found)
 
 
 @lru_cache(maxsize=1024)
-def _copies(folder: str, version: int) -> dict[int, int]:
-    return copies_by_topic(CatalogueFiles(folder).load(version))
+def _costs(folder: str, version: int) -> dict[int, TopicCost]:
+    return costs_by_topic(CatalogueFiles(folder).load(version))

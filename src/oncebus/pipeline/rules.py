@@ -100,7 +100,7 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCo
             made.append(_copy(row, target, {}))
             continue
         if properties is None:
-            properties = _properties(row)
+            properties = _properties(row, sum(len(each.rules) for each in targets))
         seed = struct.pack(">qq", row["position"], target.id)
         routed = filters.copies(target.rules, properties, seed)
         failures = [failure.error for failure in routed.failures]
@@ -142,7 +142,8 @@ def _target(subscription: Subscription) -> Target:
     )
 
 
-def _properties(row: Mapping[str, object]) -> filters.Properties:
+def _properties(row: Mapping[str, object], rules: int) -> filters.Properties:
+    """Return the properties of a message, with a budget for this many rules. Rules see the head, not the body."""
     head = row["head"]
     assert isinstance(head, bytes)
     system, user = amqp.filter_properties(head)
@@ -158,7 +159,8 @@ def _properties(row: Mapping[str, object]) -> filters.Properties:
             system[name] = filters.Timestamp(moment)
     if isinstance(row["expires"], int):
         system["TimeToLive"] = filters.Duration(row["expires"] - _time(row))
-    return filters.Properties(system, {name: _for_filters(value) for name, value in user.items()})
+    own = {name: _for_filters(value) for name, value in user.items()}
+    return filters.Properties(system, own, budget=filters.Budget(len(head), rules))
 
 
 def _for_filters(value: object) -> object:
