@@ -79,6 +79,15 @@ def test_a_record_is_one_json_object() -> None:
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_a_record_cannot_control_the_terminal(formatter: logging.Formatter) -> None:
+    text = "a\x1b[2J\x7f\x9b2J\u202e\u2066\u2028b"
+    line = formatter.format(record("%s", text, fields={"note": text}))
+    assert line.isprintable()
+    if isinstance(formatter, JsonFormatter):
+        assert (json.loads(line)["message"], json.loads(line)["note"]) == (text, text)
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
 def test_an_error_comes_with_its_traceback_in_the_line(formatter: logging.Formatter) -> None:
     try:
         raise ValueError(f"bad {TOKEN}")

@@ -36,7 +36,8 @@ _SECRETS = (
     # The signature of a token, which may be URL-encoded.
     re.compile(r"((?<![A-Za-z])sig(?:=|%3D))[^\s;\"'<,&]+", re.IGNORECASE),
 )
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Controls, line separators, and marks that change the direction of text.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
@@ -67,7 +68,7 @@ class JsonFormatter(logging.Formatter):
         )
         for name, value in _fields(record).items():
             content[f"{name}_" if name in _OWN else name] = value
-        return json.dumps(content, ensure_ascii=False)
+        return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(content, ensure_ascii=False))
 
 
 class Repeats(logging.Filter):

@@ -96,7 +96,8 @@ def test_waiting_receives_give_way_to_everybody_else(gateway: Gateway, count: in
             waiting = [asyncio.create_task(receive(client)) for _ in range(count)]
             while not any(each.done() for each in waiting):
                 await asyncio.sleep(0.05)
-            # All places are taken, so that the first one has given way. An operator, a monitor and other clients get their answers.
+            # All places are taken, so that the first one has given way. An operator, a monitor and other clients get
+            # their answers.
             for path in ("/metrics", "/$Resources/queues?api-version=2021-05", "/quiet/$messages"):
                 status, _, text = await asyncio.to_thread(gateway.http.request, "GET", path)
                 assert status == 200, text

@@ -13,7 +13,10 @@ import pytest
 
 from oncebus.broker.clock import wall_time
 from oncebus.cli.client import Client, NotAnswered
-from oncebus.serve.certificate import CERTIFICATE, FILE, own_certificate
+from oncebus.serve.certificate import CERTIFICATE, FILE, own_certificate, with_certificate
+from oncebus.settings import Settings
+
+from .own_authority import Authority
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Count: 7\r\n\r\nhello"
 _DETAIL = b"<Error><Detail>No  room &amp; no hope</Detail></Error>"
@@ -121,6 +124,35 @@ def test_with_tls_only_the_known_certificate_is_trusted(tmp_path: Path) -> None:
         serving([HELLO], folder=own) as server,
         Client(server.url, "", other / CERTIFICATE) as client,
         pytest.raises(NotAnswered, match=r"cannot be reached: its certificate is not trusted: .*self.signed"),
+    ):
+        client.ask("GET", "/")
+
+
+def test_a_certificate_of_an_authority_of_ones_own_is_trusted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    ours, other, local = tmp_path / "ours", tmp_path / "other", tmp_path / "local"
+    authority.certify(ours / FILE, "bus.example.org")
+    authority.certify(other / FILE, "bus.example.org")
+    authority.certify(local / FILE, "127.0.0.1")
+    # The broker shows its certificate to the commands, which may reach it under another name.
+    with_certificate(Settings(data=ours, tls_cert=ours / FILE, tls_key=ours / FILE))
+    assert "PRIVATE" not in (ours / CERTIFICATE).read_text()
+    for trusted in (ours / CERTIFICATE, ours / FILE):
+        with serving([HELLO], folder=ours) as server, Client(server.url, "", trusted) as client:
+            assert client.ask("GET", "/").body == b"hello"
+        with (
+            serving([HELLO], folder=other) as server,
+            Client(server.url, "", trusted) as client,
+            pytest.raises(NotAnswered, match="its certificate is not trusted"),
+        ):
+            client.ask("GET", "/")
+    # Who trusts the authority trusts each of its certificates, for its host only.
+    with serving([HELLO], folder=local) as server, Client(server.url, "", authority=authority.file) as client:
+        assert client.ask("GET", "/").body == b"hello"
+    with (
+        serving([HELLO], folder=ours) as server,
+        Client(server.url, "", authority=authority.file) as client,
+        pytest.raises(NotAnswered, match=r"its certificate is not trusted: .*127"),
     ):
         client.ask("GET", "/")
 

@@ -76,8 +76,11 @@ class _Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
+            # Imported late, because it loads slowly.
+            from oncebus.cli.printing import visible
+
             for line in in_lines(error):
-                click.echo(logs.announcement(f"oncebus: {line}", logging.ERROR), err=True)
+                click.echo(logs.announcement(f"oncebus: {visible(line)}", logging.ERROR), err=True)
             sys.exit(1)
 
 

@@ -15,6 +15,7 @@ import httpx
 from oncebus.errors import OncebusError
 
 TIMEOUT_SECONDS = 30.0
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 class NotAnswered(OncebusError):
@@ -40,12 +41,13 @@ class Answer(NamedTuple):
 class Client:
     """Sends requests to one broker over one connection. Close it with `close`, or use it as a context manager.
 
-    If `certificate` is given, the client trusts only that certificate.
+    If `certificate` is given, the client trusts only the first certificate in that file, under any host name: only the
+    broker has its key. With `authority`, it trusts certificates for the host that the ones in that file have signed.
     """
 
-    def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
+    def __init__(self, url: str, token: str, certificate: Path | None = None, *, authority: Path | None = None) -> None:
         self.url = url.rstrip("/")
-        self._http = _http(self.url, token, certificate)
+        self._http = _http(self.url, token, certificate, authority)
         self._is_kept = False
 
     def __enter__(self) -> Client:
@@ -130,7 +132,7 @@ class Client:
         return self._http.send(request)
 
 
-def _http(url: str, token: str, certificate: Path | None) -> httpx.Client:
+def _http(url: str, token: str, certificate: Path | None, authority: Path | None) -> httpx.Client:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -141,11 +143,25 @@ def _http(url: str, token: str, certificate: Path | None) -> httpx.Client:
     trusted: ssl.SSLContext | bool = False
     if parts.scheme == "https":
         try:
-            trusted = ssl.create_default_context(cafile=certificate)
-        except OSError as error:
-            raise NotAnswered(f"Certificate '{certificate}' cannot be read: {_words(error)}.") from None
+            trusted = _trusting(certificate) if authority is None else ssl.create_default_context(cafile=authority)
+        except (OSError, ValueError) as error:
+            file = authority or certificate
+            raise NotAnswered(f"Certificate '{file}' cannot be read: {_words(error)}.") from None
     # `trust_env=False`, because the environment may name a proxy, and no proxy must see the token.
     return httpx.Client(headers={"Authorization": token}, verify=trusted, trust_env=False)
+
+
+def _trusting(certificate: Path | None) -> ssl.SSLContext:
+    """Return a context that trusts one certificate; without one, those that the system trusts."""
+    if certificate is None:
+        return ssl.create_default_context()
+    text = certificate.read_text(encoding="ascii")
+    # The file may hold a key and the chain up to an authority. Trusting that would trust all its other certificates.
+    first = text[text.find(_BEGIN) : text.find(_END) + len(_END)]
+    context = ssl.create_default_context(cadata=f"{first}\n")
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
 
 
 def _words(error: BaseException) -> str:

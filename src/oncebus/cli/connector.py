@@ -32,6 +32,7 @@ class Connector:
     data: str | None = None
     key_file: str | None = None
     settings_file: str | None = None
+    ca_file: Path | None = None
 
     @contextmanager
     def connect(self, lasts: int = 5 * MINUTE, entity: str = "") -> Iterator[Client]:
@@ -39,7 +40,7 @@ class Connector:
         settings = client_settings(self.data, self.key_file, self.settings_file)
         url = url_for(settings, self.url)
         token = signed(settings, url, entity, self.rule, lasts)
-        with Client(url, token, _trusted_certificate(settings, url)) as client:
+        with Client(url, token, _trusted_certificate(settings, url), authority=self.ca_file) as client:
             yield client
 
 
@@ -52,6 +53,12 @@ _OPTIONS = (
         help="Authorization rule whose key signs the requests.",
     ),
     *LOCATION_OPTIONS,
+    click.option(
+        "--ca-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Certificates, in PEM format, that sign the broker's; defaults to the broker's own in the data folder.",
+    ),
 )
 
 
@@ -66,9 +73,10 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
         data: str | None,
         key_file: str | None,
         settings_file: str | None,
+        ca_file: Path | None,
         **rest: Any,
     ) -> None:
-        command(connector=Connector(rule, url, data, key_file, settings_file), **rest)
+        command(connector=Connector(rule, url, data, key_file, settings_file, ca_file), **rest)
 
     with_options: Callable[..., None] = connected
     for option in reversed(_OPTIONS):
@@ -77,10 +85,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _trusted_certificate(settings: Settings, url: str) -> Path | None:
-    """Return the file of the broker's own certificate, for the client to trust.
-
-    None without TLS, or if it is not known.
-    """
+    """Return the file of the broker's certificate, for the client to trust. None without TLS, or if it is not known."""
     if not url.startswith("https:"):
         return None
     # Imported late, because few commands need it and it loads slowly.

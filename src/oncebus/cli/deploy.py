@@ -14,7 +14,7 @@ import click
 from oncebus.cli.client import NotAnswered
 from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.errors import RequestError
-from oncebus.cli.printing import as_text, print_json, visible
+from oncebus.cli.printing import as_text, json_text, print_json, visible
 from oncebus.management.documents import find, is_object, parse_document, read_document, written_name
 from oncebus.management.problems import Fault, FileRefused, Problem
 from oncebus.management.writing import GROUP, SUBSCRIPTION
@@ -68,7 +68,7 @@ def deploy(
         except NotAnswered as error:
             raise _refused(error, template) or error from None
     for each in answer["properties"]["diagnostics"]:
-        click.echo(f"oncebus: Note: {each['message']}", err=True)
+        click.echo(f"oncebus: Note: {visible(each['message'])}", err=True)
     if as_json:
         print_json(answer)
     else:
@@ -91,8 +91,8 @@ def export(connector: Connector, out: Path | None) -> None:
         path = f"{_SCOPE}/exportTemplate?api-version={DEPLOYMENTS_VERSION}"
         answer = client.ask_json("POST", path, {"resources": ["*"]})
     for each in answer.get("error", {}).get("details", []):
-        click.echo(f"oncebus: Note: {each['message']}", err=True)
-    text = json.dumps(answer["template"], indent=2, ensure_ascii=False)
+        click.echo(f"oncebus: Note: {visible(each['message'])}", err=True)
+    text = json_text(answer["template"], indent=2)
     if out is None:
         click.echo(text)
     else:

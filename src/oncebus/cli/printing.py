@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,16 +15,23 @@ from rich.table import Table
 from oncebus.entities.timespans import NO_LIMIT_ISO
 
 PIPE_WIDTH = 160
+# JSON escapes all controls below these itself.
+_NOT_ASCII = re.compile(r"[^\n -~]")
 
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json_text(value, indent=2))
 
 
 def print_line(value: Any) -> None:
     """Print a value as JSON on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(json_text(value))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON in which characters that are not printable are escaped, wherever they come from."""
+    return _NOT_ASCII.sub(_escaped, json.dumps(value, indent=indent, ensure_ascii=False))
 
 
 def visible(text: str) -> str:
@@ -77,3 +85,11 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

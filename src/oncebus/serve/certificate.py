@@ -12,6 +12,7 @@ not a certificate authority, so a client that trusts it trusts no other certific
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -62,12 +63,23 @@ class CertificateError(OncebusError):
 def with_certificate(settings: Settings) -> Settings:
     """Return the settings, completed with the broker's own certificate if they ask for TLS and name no certificate.
 
-    Raises `CertificateError`.
+    In any case, the data folder then has the certificate, so that the commands trust it. Raises `CertificateError`.
     """
+    if settings.tls_cert is not None:
+        _show(settings.data, settings.tls_cert)
     if not settings.tls or settings.tls_cert is not None:
         return settings
     own = own_certificate(settings.data, settings.host, wall_time())
     return replace(settings, tls_cert=own.certificate, tls_key=own.key)
+
+
+def _show(folder: Path, path: Path) -> None:
+    """Copy the first certificate in a file to the data folder. A file that cannot be used is reported elsewhere."""
+    with contextlib.suppress(OSError, ValueError):
+        _, begin, rest = path.read_text(encoding="ascii").partition(f"{_BEGIN}CERTIFICATE-----")
+        certificate, end, _ = rest.partition("-----END CERTIFICATE-----")
+        if end:
+            publish(os.fspath(folder), CERTIFICATE, [f"{begin}{certificate}{end}\n".encode()])
 
 
 def own_certificate(folder: Path, host: str, now: int) -> Tls:
