@@ -45,6 +45,8 @@ async def flood(given: dict[str, Any], context: ssl.SSLContext | None, has_begun
                         writer.write(data)
                         has_begun.set()
                         await writer.drain()
+                        # With TLS, writing to a lost connection does not wait, and nobody would notice the loss.
+                        await asyncio.sleep(0)
                 finally:
                     reading.cancel()
         await asyncio.sleep(0)
