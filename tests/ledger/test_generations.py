@@ -82,8 +82,27 @@ def test_a_run_that_comes_late_does_not_count_for_the_query_that_took_over(
 
 def test_a_generation_survives_a_round_trip_through_its_file() -> None:
     for owner in (HERE, None):
-        generation = Generation(3, "t", "q", 1, 2, 0, owner)
+        generation = Generation(3, "t", "q", 1, 2, 0, owner, parts=2)
         assert Generation.from_json(generation.to_json()) == generation
+
+
+def test_a_ledger_keeps_the_number_of_parts_of_its_query(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    assert ledger.listing().parts_of_query is None
+    write(ledger, Writer("a", "one", dead_owner(), parts=2), 0)
+    # A batch outside a query, and a query that keeps no number, leave it as it is.
+    with ledger.batch() as batch:
+        batch.parts = 7
+        batch.begin(lambda _: False, HERE)
+        ledger.judge(rows_of([Message("k", START, 1, SECOND)]), batch.generation, 0, part=0, parts=7, clock=2**62)
+    write(ledger, Writer("b", "two", dead_owner()), 0)
+    assert [generation.parts for generation in ledger.listing().generations] == [2, 2, 2]
+    for number in range(2):
+        with ledger.batch(query="three", batch=number) as batch:
+            batch.parts = 5
+            batch.begin(lambda _: False, HERE)
+    assert [generation.parts for generation in ledger.listing().generations] == [2, 2, 2, 5]
+    assert ledger.listing().parts_of_query == 5
 
 
 def test_a_second_writer_is_refused_while_the_first_is_alive(tmp_path: Path) -> None:

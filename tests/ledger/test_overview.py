@@ -69,7 +69,17 @@ def test_a_key_that_is_over_or_was_forgotten_is_told_apart(ledger: Ledger) -> No
     ]
     accepted(ledger, ["other"], START + 600 * SECOND)
     assert [each.memory for each in ledger.find("b")] == [Memory.OVER]
-    assert not ledger.contains("b")
+    assert ledger.contains("b") is None
+
+
+def test_a_key_that_was_new_twice_is_known_by_the_newer_one(ledger: Ledger) -> None:
+    accepted(ledger, ["a"])
+    accepted(ledger, ["a"], START - 600 * SECOND)
+    assert len(ledger.find("a")) == 2
+    found = ledger.contains("a")
+    assert found is not None
+    assert found.time == START
+    assert ledger.contains("never") is None
 
 
 def days_of(found: LedgerOverview) -> list[tuple[int, int, str]]:

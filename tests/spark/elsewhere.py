@@ -93,6 +93,43 @@ def check_partitioned(spark: SparkSession, folder: Path) -> None:
     check_refused(lambda: new_of(10, 20, lambda checked: checked), "has a key that another partition")
 
 
+def check_any_names(spark: SparkSession) -> None:
+    """Any name of a column works, in every role; names in backticks and fields mean what they mean in Spark."""
+    rows = [(1, "a", "x"), (1, "a", "y"), (2, None, "z")]
+    frame = spark.createDataFrame(rows, ["order.no", "`tick`", "__oncebus_part"]).select(
+        "*",
+        F.col("`order.no`").alias("order.no "),
+        F.timestamp_micros("`order.no`").alias("at.`when`"),
+        F.lit("twice").alias("twice"),
+        F.lit("twice").alias("twice"),
+        F.struct(F.col("`order.no`").alias("no.")).alias("head.er"),
+    )
+    for key in ("order.no", "`order.no`", "`head.er`.`no.`", ["`tick`", "order.no"], F.col("`head.er`.`no.`")):
+        checked = detect_duplicates(frame, key=key, time="at.`when`", window="1 hour", sequence="order.no ")
+        assert checked.columns == [*frame.columns, "is_duplicate", "original_time", "original_sequence"]
+        found = sorted((row["__oncebus_part"] in "xy", row["is_duplicate"]) for row in checked.collect())
+        assert found == [(False, False), (True, False), (True, True)], key
+    named = {"time": "at.`when`", "window": "1 hour"}
+    check_refused(lambda: detect_duplicates(frame, key="head.er.no", **named), "There is no key column 'head.er.no'.")
+    check_refused(lambda: detect_duplicates(frame, key="twice", **named), "'twice' is not clear: 2 columns have")
+
+
+def check_random_keys(spark: SparkSession) -> None:
+    """A key that a repeated task would compute differently is refused."""
+    frame = spark.range(3).select("id", F.timestamp_micros("id").alias("at"))
+    draws = F.udf(lambda: "x").asNondeterministic()
+    for key in (F.rand().cast("string"), F.expr("uuid()"), F.concat("id", F.monotonically_increasing_id()), draws()):
+        check_refused(
+            lambda key=key: detect_duplicates(frame, key=key, time="at", window="1 hour"),  # type: ignore[misc]
+            "is not deterministic: a repeated task would compute something else.",
+        )
+    steady = F.udf(lambda number: str(number % 2))
+    assert (
+        detect_duplicates(frame, key=steady(frame["id"]), time="at", window="1 hour").filter("is_duplicate").count()
+        == 1
+    )
+
+
 if __name__ == "__main__":
     how, url, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     spark = session(how, url)
@@ -111,4 +148,6 @@ if __name__ == "__main__":
         assert not Path(APART).exists(), "the client created a ledger of its own"
         check_foreach_batch(spark, Stream(spark, folder / "foreach"))
         check_partitioned(spark, folder)
+        check_any_names(spark)
+        check_random_keys(spark)
     spark.stop()

@@ -59,6 +59,7 @@ GOOD: dict[str, Any] = {"key": "id", "time": "time", "window": "10 minutes"}
         ({"window": "P1Y"}, "Window 'P1Y' has years or months, which have no fixed length."),
         ({"window": 600}, "Window 600 is not a duration."),
         ({"lateness": "-1 second"}, "Lateness '-1 second' must be zero or longer."),
+        ({"null_key": "old"}, "null_key is 'old'; it must be 'new' or 'error'."),
         ({"parts": 0}, "The number of parts is 0; it must be from 1 to 256."),
         (
             {"ledger": "somewhere"},
@@ -83,7 +84,7 @@ def test_a_ledger_in_place_of_its_batch(frame: DataFrame, tmp_path: Path) -> Non
 
 
 def test_a_column_that_exists_already(frame: DataFrame) -> None:
-    for name in ("is_duplicate", "Is_Duplicate", "ORIGINAL_TIME", "__oncebus_part"):
+    for name in ("is_duplicate", "Is_Duplicate", "ORIGINAL_TIME", "__oncebus_late"):
         with pytest.raises(OncebusError, match=f"already has a column '{name}', and detection adds '{name.lower()}'"):
             detect_duplicates(frame.withColumn(name, F.lit(1)), **GOOD)
     frame.sparkSession.conf.set("spark.sql.caseSensitive", True)

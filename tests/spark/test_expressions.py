@@ -15,6 +15,7 @@ from histories import EVER, SECOND, START
 from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger
 from oncebus.spark import columns, detect_duplicates
+from spark.elsewhere import check_any_names, check_random_keys
 
 
 @pytest.fixture
@@ -116,3 +117,22 @@ def test_bad_values_of_expressions(frame: DataFrame) -> None:
     far = F.timestamp_micros(F.lit(2**60 + 1))
     with pytest.raises(PySparkException, match="must be within 36,000 years of 1970"):
         detect_duplicates(frame, **options(time=far, window=None)).collect()
+
+
+def test_any_names_of_columns(spark: SparkSession) -> None:
+    check_any_names(spark)
+
+
+def test_random_keys(spark: SparkSession) -> None:
+    check_random_keys(spark)
+
+
+def test_null_keys_may_be_refused(spark: SparkSession) -> None:
+    frame = spark.sql("select * from values (1, 'x'), (1, null) as t(n, `a.b`)").withColumn(
+        "at", F.timestamp_micros("n")
+    )
+    named: dict[str, Any] = {"key": ["n", "a.b"], "time": "at", "window": "1 hour"}
+    assert detect_duplicates(frame, **named).filter("is_duplicate").count() == 0
+    with pytest.raises(PySparkException, match=r"The column 'a.b' is null in 1 of \d rows of this part"):
+        detect_duplicates(frame, **named, null_key="error").count()
+    assert detect_duplicates(frame.filter("`a.b` is not null"), **named, null_key="error").count() == 1

@@ -34,11 +34,14 @@ def test_a_ledger_tells_whether_it_remembers_a_key(spark: SparkSession, tmp_path
     moment = datetime(2024, 1, 1)
     values: list[Any] = [1, 2, 3, 4, "ödeme", b"\x00\xff", Decimal("1.50"), date(2024, 1, 1)]
     values += [moment.replace(tzinfo=UTC), moment, True]
-    assert ledger.contains(*values)
+    found = ledger.contains(*values)
+    assert found is not None
+    assert (found.time, found.until - found.time) == (1_704_067_200_000_000, 3_600_000_000)
+    assert str(found) == "new at 2024-01-01T00:00:00Z, until the ledger has seen 2024-01-01T01:00:00Z"
     for at, other in enumerate([2, 3, 4, 5, "x", b"", Decimal("1.51"), date(2024, 1, 2), moment, moment.max, False]):
         changed = [*values]
         changed[at] = other if at != 8 else moment.replace(tzinfo=UTC) + timedelta(microseconds=1)
-        assert not ledger.contains(*changed)
+        assert ledger.contains(*changed) is None
     with pytest.raises(BadKey, match="has 1 values; the key columns are"):
         ledger.contains("x")
     with pytest.raises(BadKey, match="A value of the key column 'a' is no tinyint"):
@@ -47,7 +50,7 @@ def test_a_ledger_tells_whether_it_remembers_a_key(spark: SparkSession, tmp_path
     with ledger.batch() as batch:
         later = frame.withColumns({"a": F.lit(9).cast("tinyint"), "at": F.expr("at + interval 1 hour")})
         detect_duplicates(later, key=keys, time="at", window="1 hour", ledger=batch).collect()
-    assert not ledger.contains(*values)
+    assert ledger.contains(*values) is None
     assert ledger.contains(9, *values[1:])
 
 

@@ -10,7 +10,7 @@ from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Stamp
 from oncebus.spark.columns import CLOCK, PART
-from oncebus.spark.task import Place, StreamLedger, Task
+from oncebus.spark.task import Place, Task
 
 SECOND = 1_000_000
 
@@ -19,8 +19,8 @@ def test_a_task_lists_its_ledger_twice_in_a_batch(tmp_path: Path, monkeypatch: p
     """A listing is the dearest request to an object store. The first batch may list more: it claims the generation."""
     folder = str(tmp_path / "ledger")
     identity = Ledger.open(folder).describe_or_check(["id string"], has_secret=True)
-    place = Place(folder, identity, "a" * 32, Owner.this_process(), 0, has_ended=True)
-    task = Task(("id",), "at", 10 * SECOND, 0, None, StreamLedger(place, 1))
+    place = Place(folder, identity, "a" * 32, Owner.this_process(), 0, has_ended=True, parts=1)
+    task = Task(("id",), "at", 10 * SECOND, 0, None, place)
     listings = 0
     names = LocalStorage.names
 

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
 
-from oncebus.spark.workers import WorkersDiffer, check_python, check_workers
+from oncebus.spark.workers import WorkersDiffer, check_python, check_workers, in_worker
 
 pytestmark = pytest.mark.slow
 
@@ -79,3 +86,39 @@ def test_the_setting_for_sql_overrides_the_context(tmp_path: Path) -> None:
     check_workers(session("local[2]", sys.executable, **{FOR_SQL: ""}))
     with pytest.raises(WorkersDiffer, match=f"'{missing}', which does not exist"):
         check_workers(session("local[2]", sys.executable, **{FOR_SQL: missing}))
+
+
+# Spark's own path is in PYTHONPATH; Oncebus is there or among the installed packages.
+WITHOUT_ONCEBUS = f"""
+PYTHONPATH=$(echo "$PYTHONPATH" | tr : '\\n' | grep spark | paste -sd: -) exec '{sys.executable}' -S "$@"
+"""
+
+
+def test_a_python_without_oncebus_is_refused_before_the_first_task(spark: SparkSession, tmp_path: Path) -> None:
+    other = python(tmp_path, WITHOUT_ONCEBUS)
+    spark.conf.set(FOR_SQL, other)
+    try:
+        with pytest.raises(WorkersDiffer) as raised:
+            check_workers(spark)
+    finally:
+        spark.conf.unset(FOR_SQL)
+    assert str(raised.value) == f"Spark's workers run the Python '{other}', which has no Oncebus. {HINT}"
+
+
+def test_a_worker_without_oncebus_says_what_is_missing(tmp_path: Path) -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert WorkersDiffer
+        yield from batches
+
+    serializer: Any = CloudPickleSerializer
+    (tmp_path / "function").write_bytes(serializer().dumps(in_worker(work)))
+    run = "import pickle, sys; list(pickle.load(open(sys.argv[1], 'rb'))([]))"
+    shipped = (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")
+    done = subprocess.run(
+        [python(tmp_path, WITHOUT_ONCEBUS), "-c", run, str(tmp_path / "function")],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, shipped))},
+        check=False,
+    )
+    assert done.stderr.decode().splitlines()[-1].startswith("RuntimeError: Spark's workers run the Python")
+    assert "which has no module 'oncebus'. Install Oncebus there, or set PYSPARK_PYTHON" in done.stderr.decode()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oncebus.durations import DAY, LAST_MOMENT, utc_text
+from oncebus.durations import DAY, utc_text
 from oncebus.ledger import Generation, LedgerOverview, LedgerSummary, Memory, Sighting
 from oncebus.ledger.generations import IN_QUERY
 from oncebus.ledger.names import LANES
@@ -89,7 +89,7 @@ def sightings_text(sightings: Sequence[Sighting]) -> str:
         return "not known: never seen, or over and deleted."
     remembered = [each for each in sightings if each.memory is Memory.REMEMBERED]
     head = "remembered" if remembered else "not remembered"
-    return f"{head}: {'; '.join(_sighting_text(each) for each in remembered or sightings)}."
+    return f"{head}: {'; '.join(str(each) for each in remembered or sightings)}."
 
 
 def sighting_json(key: str, sightings: Sequence[Sighting]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def sighting_json(key: str, sightings: Sequence[Sighting]) -> dict[str, Any]:
             {
                 "time": _moment(each.time),
                 "sequence": each.sequence,
-                "until": _until(each),
+                "until": None if each.is_for_ever else _moment(each.until),
                 "memory": str(each.memory),
             }
             for each in sightings
@@ -112,22 +112,6 @@ def sighting_json(key: str, sightings: Sequence[Sighting]) -> dict[str, Any]:
 def size_text(size: int) -> str:
     """Return a number of bytes for people."""
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
-
-
-def _sighting_text(sighting: Sighting) -> str:
-    number = "" if sighting.sequence is None else f", sequence number {sighting.sequence}"
-    seen = f"new at {_moment(sighting.time)}{number}"
-    if sighting.memory is Memory.FORGOTTEN:
-        return f"{seen}, forgotten on request"
-    until = _until(sighting)
-    if sighting.memory is Memory.OVER:
-        return f"{seen}, over since the ledger has seen {until}"
-    return f"{seen}, {'for ever' if until is None else f'until the ledger has seen {until}'}"
-
-
-def _until(sighting: Sighting) -> str | None:
-    """Return the time that ends the memory; None if it never ends."""
-    return None if sighting.until > LAST_MOMENT else _moment(sighting.until)
 
 
 def _writer_text(generation: Generation) -> str:

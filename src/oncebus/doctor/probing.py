@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 from oncebus.doctor.clocks import Offset
 from oncebus.doctor.executors import Report
 from oncebus.errors import OncebusError
-from oncebus.spark.operator import parallelism
-from oncebus.spark.places import is_remote
+from oncebus.spark.places import is_remote, parallelism
 from oncebus.spark.ports import is_local
 
 _T = TypeVar("_T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,9 @@ class LedgerBatch:
 
     number = 0
     """The batch number that appears in the names of its runs."""
+
+    parts: int | None = None
+    """The number of parts that the query of the batch keeps. May be set before `begin`."""
 
     def __init__(self, ledger: Ledger, clock: int, *, takes_over: bool = False) -> None:
         self.ledger = ledger
@@ -189,6 +193,7 @@ class QueryBatch(LedgerBatch):
         generation, location = self.generation, self.ledger.location
         if generation in listing.generations:
             return
+        self.generation = generation = replace(generation, parts=self.parts or generation.parts)
         newest, ours = listing.main, Owner.this_process()
         if newest is None or (newest.query, newest.owner) != (generation.query, ours):
             follows = find_predecessor(listing, location, is_running, ours)

@@ -2,11 +2,14 @@
 
 A writer claims a generation by publishing a file. Only one writer can succeed in publishing `generation-000002.json`:
 
-    {"number": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "floor": 11, "owner": {…} or null}
+    {"number": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "floor": 11, "owner": {…} or null,
+     "parts": 2}
 
 A stream claims before its first run, a batch after its last. `query` is the query id, which stays the same after a
 restart from its checkpoint. `token` identifies the writer within the query: see `oncebus.ledger.writers`. The query
-cannot go back before the batch `floor`.
+cannot go back before the batch `floor`. `parts` is the number of parts that the ledger's last query of
+`detect_duplicates` cut its batches into; null if there was none. A query keeps it when it starts again, because sinks
+may tell rows by their partition, and a smaller cluster must not change that.
 
 `keeps_below` decides how much of the previous generation counts: only its batches below that number.
 
@@ -98,6 +101,7 @@ class Generation:
     floor: int
     owner: Owner | None
     is_aside: bool = False
+    parts: int | None = None
 
     @property
     def is_batch(self) -> bool:
@@ -188,6 +192,11 @@ def main_writer(generations: Sequence[Generation]) -> Generation | None:
     return next((generation for generation in reversed(generations) if not generation.is_aside), None)
 
 
+def parts_of_query(generations: Sequence[Generation]) -> int | None:
+    """Return the number of parts of the last query that keeps one."""
+    return next((generation.parts for generation in reversed(generations) if generation.parts), None)
+
+
 def succeed(
     generations: Sequence[Generation],
     *,
@@ -199,6 +208,7 @@ def succeed(
     last_confirmed: int | None,
     owner: Owner | None,
     location: str,
+    parts: int | None = None,
 ) -> Generation:
     """Return the next generation, for the writer to claim. Raises `CheckpointTooOld` if the query cannot continue.
 
@@ -228,7 +238,9 @@ def succeed(
         raise _taken_over(location, query, newest)
     else:
         keeps_below = keeps_of_predecessor(last_recorded, last_confirmed)
-    return Generation(number, token, query, first_batch, keeps_below, floor, owner)
+    return Generation(
+        number, token, query, first_batch, keeps_below, floor, owner, parts=parts or parts_of_query(generations)
+    )
 
 
 def oldest_repeatable(last_recorded: int) -> int:

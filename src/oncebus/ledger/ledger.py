@@ -106,9 +106,12 @@ class Ledger(LedgerTidying):
         high, low = key_digests(list(keys), self.key_columns(), self.secret())
         return forget(self, self.batch(checkpoint=checkpoint), high, low)
 
-    def contains(self, key: Any) -> bool:
-        """Return whether the ledger remembers a key now: a value, or a tuple with a value for each key column."""
-        return any(each.memory is Memory.REMEMBERED for each in self.find(key))
+    def contains(self, key: Any) -> Sighting | None:
+        """Return the newest row that makes the ledger remember a key now; None if it does not.
+
+        A key is a value, or a tuple with a value for each key column.
+        """
+        return next((each for each in reversed(self.find(key)) if each.memory is Memory.REMEMBERED), None)
 
     def find(self, key: Any) -> list[Sighting]:
         """Return the rows with a key that were new, as far as the ledger still has them, in the order of time."""
@@ -213,6 +216,7 @@ class Ledger(LedgerTidying):
             last_confirmed=listing.last_confirmed(),
             owner=writer.owner,
             location=self.location,
+            parts=writer.parts,
         )
         self._storage.delete(abandoned(listing.stamps))
         # Another task may have claimed the generation, based on a newer listing than this one.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from oncebus.ledger.aside_marks import PREFIX, AsideMark
-from oncebus.ledger.generations import Generation, generation_file, lineage, main_writer
+from oncebus.ledger.generations import Generation, generation_file, lineage, main_writer, parts_of_query
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
 from oncebus.ledger.storage import Stamp
 
@@ -71,6 +71,11 @@ class Listing:
         """
         later = [generation for generation in (*self.generations, *self.voids) if generation.number > number]
         return len(later) == self.next_number - 1 - number and all(each.is_aside or each.is_batch for each in later)
+
+    @property
+    def parts_of_query(self) -> int | None:
+        """Return the number of parts of the last query that keeps one."""
+        return parts_of_query(self.generations)
 
     def last_recorded(self) -> int | None:
         """Return the newest batch of the newest query that has a run which counts; None if there is none."""

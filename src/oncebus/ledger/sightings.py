@@ -8,6 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from oncebus.detection import NO_SEQUENCE, Memories, is_forgotten, uncancelled
+from oncebus.durations import LAST_MOMENT, utc_text
 
 
 class Memory(StrEnum):
@@ -33,6 +34,22 @@ class Sighting:
     sequence: int | None
     until: int
     memory: Memory
+
+    def __str__(self) -> str:
+        """Return a text such as `new at 2026-01-31T08:30:00Z, until the ledger has seen 2026-01-31T08:40:00Z`."""
+        number = "" if self.sequence is None else f", sequence number {self.sequence}"
+        seen = f"new at {utc_text(self.time, is_precise=True)}{number}"
+        if self.memory is Memory.FORGOTTEN:
+            return f"{seen}, forgotten on request"
+        until = utc_text(self.until, is_precise=True)
+        if self.memory is Memory.OVER:
+            return f"{seen}, over since the ledger has seen {until}"
+        return f"{seen}, {'for ever' if self.is_for_ever else f'until the ledger has seen {until}'}"
+
+    @property
+    def is_for_ever(self) -> bool:
+        """Return whether the memory never ends."""
+        return self.until > LAST_MOMENT
 
 
 def sightings_in(memories: Memories, horizon: int) -> list[Sighting]:

@@ -28,7 +28,8 @@ class Writer:
     """One call of `detect_duplicates`, or one start of the broker's pipeline, in one query.
 
     `follows` is the number of the newest generation, asides apart, that the driver saw when it started: 0 if there was
-    none. `has_ended` says whether the driver knew that the writer of that generation has ended.
+    none. `has_ended` says whether the driver knew that the writer of that generation has ended. `parts` is the number
+    of parts that the query keeps; None if it keeps none.
     """
 
     token: str
@@ -36,6 +37,7 @@ class Writer:
     owner: Owner | None
     follows: int = 0
     has_ended: bool = True
+    parts: int | None = None
 
     def __post_init__(self) -> None:
         # The token is part of file names. Nobody would see runs under a name that cannot be parsed.

@@ -1,6 +1,7 @@
 """Checks the columns and expressions that a caller gives, and decides how detection distributes rows over tasks.
 
-The name of a column stays as it is. An expression, or a field of a struct, becomes a helper column: Spark computes it
+Spark would read a dot in a name as access to a field. So between here and the tasks, the columns of the caller have
+plain names: `c0`, `c1` and so on. An expression, or a field of a struct, becomes a helper column: Spark computes it
 once, before the rows are distributed, and the tasks remove it again.
 """
 
@@ -32,6 +33,7 @@ EVER = 2**61 + 1
 EVER_FURTHEST = 2**60
 
 LATE = HELPER + "late"
+WITHOUT_KEY = HELPER + "without_key"
 
 IS_DUPLICATE = "is_duplicate"
 ORIGINAL_TIME = "original_time"
@@ -62,9 +64,10 @@ class BadColumn(OncebusError, ValueError):
 class Columns:
     """The checked arguments of one call of `detect_duplicates`.
 
-    `window` is a column name or a length in microseconds. `key_signature` has the key columns with their types. A
-    ledger rejects batches with a different signature. `output` is the schema of the result. `helpers` are the columns
-    to add for expressions, by name, and `labels` has the text of each expression.
+    Columns have the names that the tasks see. `window` is such a name, or a length in microseconds. `key_signature` has
+    the key columns with their types. A ledger rejects batches with a different signature. `output` is the schema of the
+    result. `helpers` are the columns to add for expressions, by name. `labels` has, by name and in order, the caller's
+    name of each column, and the text of each expression.
     """
 
     key: tuple[str, ...]
@@ -76,9 +79,10 @@ class Columns:
     helpers: dict[str, Column] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
 
-    def prepared(self, messages: DataFrame) -> DataFrame:
-        """Return the DataFrame with the helper columns."""
-        return messages.withColumns(self.helpers) if self.helpers else messages
+    def prepare(self, messages: DataFrame) -> DataFrame:
+        """Return the DataFrame with the names that the tasks see, and with the helper columns."""
+        added = [expression.alias(name) for name, expression in self.helpers.items()]
+        return (messages.select("*", *added) if added else messages).toDF(*self.labels)
 
 
 class _Resolver:
@@ -87,9 +91,9 @@ class _Resolver:
     def __init__(self, messages: DataFrame) -> None:
         self._messages = messages
         self.schema = messages.schema
-        self.types = {field.name: field.dataType for field in messages.schema.fields}
+        self.types = {f"c{at}": field.dataType for at, field in enumerate(self.schema.fields)}
         self.helpers: dict[str, Column] = {}
-        self.labels: dict[str, str] = {}
+        self.labels = {f"c{at}": name for at, name in enumerate(self.schema.names)}
 
     def find(
         self, given: Any, role: str, helper: str, kinds: tuple[type[T.DataType], ...], wanted: str
@@ -97,19 +101,39 @@ class _Resolver:
         """Return the name of the column to use, and the text that describes it to people. Raises `BadColumn`."""
         if not isinstance(given, str | Column):
             raise BadColumn(f"The {role} column is {given!r}; it must be the name of a column, or a Column.")
-        name = label = given if isinstance(given, str) else _text_of(given)
         if not isinstance(given, str):
+            label = _text_of(given)
             name = self._help(given, role, label, helper)
-        elif given not in self.types:
-            if given.split(".")[0] not in self.types:
+            self._refuse_random(given, role, label)
+        elif (own := self.own_column(given)) is not None:
+            label = own
+            found = [name for name, text in self.labels.items() if text == own and name not in self.helpers]
+            if len(found) > 1:
                 raise BadColumn(
-                    f"There is no {role} column '{given}'. The columns are: {', '.join(self.schema.names)}."
+                    f"There are {len(found)} columns '{own}', so it cannot be the {role} column. Rename one."
                 )
+            name = found[0]
+        elif self.has_field(given):
+            label = given
             name = self._help(F.col(given), role, label, helper)
+        else:
+            raise BadColumn(f"There is no {role} column '{given}'. The columns are: {', '.join(self.schema.names)}.")
         kind = self.types[name]
         if not isinstance(kind, kinds):
             raise BadColumn(f"The {role} column '{label}' has type {kind.simpleString()}; it must be {wanted}.")
         return name, label
+
+    def own_column(self, given: str) -> str | None:
+        """Return the column that a text names: as it is, or in backticks as Spark quotes names. Else None."""
+        if given in self.schema.names:
+            return given
+        name, rest = _first_name(given)
+        return name if name in self.schema.names and not rest else None
+
+    def has_field(self, given: str) -> bool:
+        """Return whether a text like `header.id` begins with the name of a column."""
+        name, rest = _first_name(given)
+        return name in self.schema.names and rest.startswith(".")
 
     def _help(self, expression: Column, role: str, label: str, helper: str) -> str:
         name = HELPER + helper
@@ -119,12 +143,22 @@ class _Resolver:
         except AnalysisException as error:
             reason = str(error).splitlines()[0]
             raise BadColumn(f"The {role} column '{label}' cannot be computed: {reason}") from error
-        if not _is_deterministic(found):
-            raise BadColumn(
-                f"The {role} column '{label}' is not deterministic: a repeated task would compute something else."
-            )
         self.helpers[name], self.labels[name] = expression, label
         return name
+
+    def _refuse_random(self, expression: Column, role: str, label: str) -> None:
+        """Raise `BadColumn` if the expression is not deterministic.
+
+        Spark tells only its own process whether it is. But it allows no other expression in the condition of a join.
+        """
+        nothing = self._messages.sparkSession.range(0).select(F.lit(0).alias(HELPER + "nothing"))
+        try:
+            _ = self._messages.join(nothing, expression.isNotNull()).schema
+        except AnalysisException as error:
+            if error.getCondition() == "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+                raise BadColumn(
+                    f"The {role} column '{label}' is not deterministic: a repeated task would compute something else."
+                ) from error
 
 
 def resolve_columns(
@@ -174,7 +208,7 @@ def resolve_columns(
         added.append(T.StructField(ORIGINAL_SEQUENCE, T.LongType()))
     existing = {name if is_case_sensitive else name.lower(): name for name in schema.names}
     window_name = _resolve_window(resolver, window)
-    for added_name in (*(one.name for one in added), PART, CLOCK, LATE, *resolver.helpers):
+    for added_name in (*(one.name for one in added), LATE, WITHOUT_KEY):
         if added_name in existing:
             raise BadColumn(
                 f"The DataFrame already has a column '{existing[added_name]}', and detection adds '{added_name}'. "
@@ -198,15 +232,14 @@ def placement(columns: Columns) -> list[Column]:
     Rows without a key may go to any task, so they are distributed by their time. For rows with a key this column is
     null, which does not change their hash.
     """
-    keys = [F.col(_quoted(name)) for name in columns.key]
+    keys = [F.col(name) for name in columns.key]
     has_no_key = reduce(or_, (column.isNull() for column in keys))
-    return [*keys, F.when(has_no_key, F.col(_quoted(columns.time)))]
+    return [*keys, F.when(has_no_key, F.col(columns.time))]
 
 
 def _resolve_window(resolver: _Resolver, window: str | timedelta | Column | None) -> str | int:
     kinds, wanted = (T.DayTimeIntervalType, T.LongType), "a day-time interval or a bigint of microseconds"
-    names = resolver.schema.names
-    if isinstance(window, Column) or (isinstance(window, str) and window in names):
+    if isinstance(window, Column) or (isinstance(window, str) and resolver.own_column(window) is not None):
         return resolver.find(window, "window", "window", kinds, wanted)[0]
     if window is None or window == "ever":
         return EVER
@@ -219,9 +252,9 @@ def _resolve_window(resolver: _Resolver, window: str | timedelta | Column | None
         if isinstance(window, str) and re.fullmatch(r"(?!P\d)\w+", window):
             raise BadColumn(
                 f"Window {window!r} is neither a duration, like '10 minutes' or 'PT10M', nor a column. "
-                f"The columns are: {', '.join(names)}."
+                f"The columns are: {', '.join(resolver.schema.names)}."
             ) from error
-        if isinstance(window, str) and window.split(".")[0] in names:
+        if isinstance(window, str) and resolver.has_field(window):
             return resolver.find(window, "window", "window", kinds, wanted)[0]
         raise
     return checked_duration(length, window, "window")
@@ -234,11 +267,9 @@ def _text_of(column: Column) -> str:
     return match[1] if match else text
 
 
-def _is_deterministic(frame: DataFrame) -> bool:
-    """Return whether the only column of the DataFrame is deterministic. True with Spark Connect, which cannot tell."""
-    java: Any = getattr(frame, "_jdf", None)
-    return java is None or bool(java.queryExecution().analyzed().expressions().apply(0).deterministic())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _first_name(path: str) -> tuple[str, str]:
+    """Return the first name in a text like "header.id" or "`a.b`.id", without backticks, and the rest of the text."""
+    match = re.match(r"`((?:[^`]|``)+)`|([^.`]+)", path)
+    if match is None:
+        return path, ""
+    return match[2] or match[1].replace("``", "`"), path[match.end() :]

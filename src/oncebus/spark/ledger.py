@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from oncebus.ledger import Ledger as Files
-from oncebus.ledger import LedgerBatch, LedgerCompaction, LedgerSummary, LedgerVerification
+from oncebus.ledger import LedgerBatch, LedgerCompaction, LedgerSummary, LedgerVerification, Sighting
 from oncebus.spark.places import is_running
 
 
@@ -120,11 +120,20 @@ class Ledger:
         spark = SparkSession.getActiveSession()
         return self._files.compact(lambda query: spark is None or is_running(spark, query), take_over=take_over)
 
-    def contains(self, *key: Any) -> bool:
-        """Return whether the ledger remembers a key: it was accepted, and its window plus lateness is not over.
+    def contains(self, *key: Any) -> Sighting | None:
+        """Return what the ledger remembers about a key; None if it was not accepted, or its time is over.
+
+        ```python
+        if entry := Ledger.open(path).contains("order-17"):
+            print(entry)  # new at 2026-01-31T08:30:00Z, until the ledger has seen 2026-01-31T08:40:00Z
+        ```
 
         Args:
-            key: A value for each column of the key, in their order: `ledger.contains("order-17")`.
+            key: A value for each column of the key, in their order.
+
+        Returns:
+            The newest row with the key that was new: its `time`, its `sequence` number or None, and `until`, the time
+            that ends its window plus lateness. Times are in microseconds since 1970.
 
         Raises:
             BadKey: The key does not fit the key columns.

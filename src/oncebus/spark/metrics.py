@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from oncebus.durations import SECOND
 from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger, LedgerSummary
-from oncebus.spark.columns import IS_DUPLICATE, LATE
+from oncebus.spark.columns import IS_DUPLICATE, LATE, WITHOUT_KEY
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ _COUNTS = {
     "new": "Rows that were new.",
     "duplicates": "Rows that were duplicates.",
     "late": "Rows so late that a key of their time was forgotten already.",
+    "without_key": "Rows with a null in their key, which are always new.",
 }
 _GAUGES = {
     "ids": "Ids in the ledger, including forgotten ones that are not deleted yet.",
@@ -37,14 +38,15 @@ _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 def observed(checked: DataFrame, observation: str | Observation) -> DataFrame:
-    """Return the result with its counts observed, and without the helper column that says which rows are late."""
+    """Return the result with its counts observed, and without the helper columns that are counted."""
     counts = {
         "rows": F.count(F.lit(1)),
         "new": F.count_if(~F.col(IS_DUPLICATE)),
         "duplicates": F.count_if(F.col(IS_DUPLICATE)),
         "late": F.count_if(F.col(LATE)),
+        "without_key": F.count_if(F.col(WITHOUT_KEY)),
     }
-    return checked.observe(observation, *(count.alias(name) for name, count in counts.items())).drop(LATE)
+    return checked.observe(observation, *(count.alias(name) for name, count in counts.items())).drop(LATE, WITHOUT_KEY)
 
 
 class DetectionMetrics(StreamingQueryListener, Collector):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -15,14 +15,12 @@ from oncebus.detection import Policy
 from oncebus.durations import checked_duration, parse_duration
 from oncebus.errors import OncebusError
 from oncebus.ledger import LANES, LedgerBatch
-from oncebus.spark.columns import CLOCK, LATE, PART, Columns, placement, resolve_columns
+from oncebus.spark.columns import CLOCK, LATE, PART, WITHOUT_KEY, Columns, placement, resolve_columns
 from oncebus.spark.ledger import Ledger
 from oncebus.spark.metrics import observed
-from oncebus.spark.places import bind_batch, is_remote, place_of_query
-from oncebus.spark.task import FixedLedger, StreamLedger, Task
-from oncebus.spark.workers import check_workers
-
-MOST_PARTS = 256
+from oncebus.spark.places import MOST_PARTS, bind_batch, is_remote, place_of_query
+from oncebus.spark.task import FixedLedger, Place, Task
+from oncebus.spark.workers import check_workers, in_worker
 
 
 class BadCall(OncebusError, ValueError):
@@ -42,6 +40,7 @@ def detect_duplicates(
     window_from: Literal["first", "last"] = "first",
     parts: int | None = None,
     partitioned: bool = False,
+    null_key: Literal["new", "error"] = "new",
     observe: str | Observation | None = None,
 ) -> DataFrame:
     """Mark the duplicates in a DataFrame.
@@ -57,7 +56,7 @@ def detect_duplicates(
     Args:
         messages: A batch or streaming DataFrame.
         key: One or more columns: names, fields of structs like `"header.id"`, or expressions like
-            `F.sha2("body", 256)`. A row with a null in one of them is never a duplicate.
+            `F.sha2("body", 256)`. A row with a null in one of them has no key: see `null_key`.
         time: A timestamp column, or an expression. A null in it is an error.
         window: `"10 minutes"`, `"PT10M"`, a timedelta, or a column or expression with an interval or microseconds. None
             or `"ever"` means that keys are never forgotten. If a key was accepted under one window and is checked under
@@ -72,13 +71,15 @@ def detect_duplicates(
         window_from: `"last"` lets every duplicate extend the window: a row is new if its key was not seen at all for
             one window. Then the ledger remembers every row, and the original of a duplicate may be a duplicate.
         parts: The number of tasks for a batch. The default is the cluster's parallelism with a ledger, and Spark's
-            shuffle partitions without one. A Python worker holds a whole part in memory. The number may change from
-            run to run.
+            shuffle partitions without one. A query keeps the number in its ledger, so that a batch is spread the same
+            way if it is repeated on a cluster of another size. A Python worker holds a whole part in memory.
         partitioned: Whether all rows of a key are in one partition of each batch already, as in a Kafka topic that is
             keyed by the id. Then nothing is shuffled. This needs a ledger, and is checked: a key in two partitions is
             an error.
-        observe: A name under which Spark reports the counts `rows`, `new`, `duplicates` and `late`, in the progress of
-            a streaming query (`observedMetrics`); or an `Observation` for a batch. `DetectionMetrics` exports them.
+        null_key: What a row with a null in its key is: `"new"`, whatever came before it, or an `"error"`.
+        observe: A name under which Spark reports the counts `rows`, `new`, `duplicates`, `late` and `without_key`, in
+            the progress of a streaming query (`observedMetrics`); or an `Observation` for a batch. `DetectionMetrics`
+            exports them.
 
     Raises:
         BadCall: The arguments contradict each other.
@@ -98,17 +99,15 @@ def detect_duplicates(
         check_workers(spark)
     tasks = LANES if partitioned else parts
     policy = _policy(keep, window_from, is_streaming=messages.isStreaming)
-    place: StreamLedger | FixedLedger | None
+    place: Place | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
             raise BadCall("A streaming DataFrame needs a ledger: give the path or URI of a folder.")
-        place = StreamLedger(
-            place_of_query(spark, os.fspath(ledger), columns.key_signature), tasks or parallelism(spark)
-        )
+        place = place_of_query(spark, os.fspath(ledger), columns.key_signature, tasks)
     elif ledger is None:
         place = None
     elif isinstance(ledger, LedgerBatch):
-        place = _fixed_ledger(spark, ledger, columns, tasks or parallelism(spark))
+        place = _fixed_ledger(spark, ledger, columns, tasks)
     else:
         location = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
         raise BadCall(
@@ -118,6 +117,8 @@ def detect_duplicates(
     # Spark Connect has an `Observation` of its own.
     if observe is not None and not (isinstance(observe, str) and observe) and type(observe).__name__ != "Observation":
         raise BadCall(f"observe is {observe!r}; it must be a name or an Observation.")
+    if null_key not in ("new", "error"):
+        raise BadCall(f"null_key is {null_key!r}; it must be 'new' or 'error'.")
     task = Task(
         columns.key,
         columns.time,
@@ -127,13 +128,14 @@ def detect_duplicates(
         place,
         columns.labels,
         policy,
-        observe is not None,
+        refuses_null_keys=null_key == "error",
+        reports=observe is not None,
     )
-    spread = _spread(columns.prepared(messages), columns, place.parts if place else parts)
+    spread = _spread(columns.prepare(messages), columns, place.parts if place else parts)
     if observe is None:
-        return spread.mapInArrow(_as_function(task), columns.output)
-    with_late = T.StructType([*columns.output.fields, T.StructField(LATE, T.BooleanType(), False)])
-    return observed(spread.mapInArrow(_as_function(task), with_late), observe)
+        return spread.mapInArrow(in_worker(task), columns.output)
+    counted = [T.StructField(name, T.BooleanType(), False) for name in (LATE, WITHOUT_KEY)]
+    return observed(spread.mapInArrow(in_worker(task), T.StructType([*columns.output.fields, *counted])), observe)
 
 
 def _policy(keep: str, window_from: str, *, is_streaming: bool) -> Policy:
@@ -168,22 +170,8 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
     return prepared if parts == LANES else prepared.repartition(parts, *by)
 
 
-def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int) -> FixedLedger:
+def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int | None) -> FixedLedger:
     if batch.is_used:
         raise BadCall("This ledger batch has already checked a DataFrame. Open a new batch for each DataFrame.")
-    identity = bind_batch(spark, batch, columns.key_signature)
+    identity, parts = bind_batch(spark, batch, columns.key_signature, parts)
     return FixedLedger(batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts)
-
-
-def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks the cluster runs at once, at most 256."""
-    if not is_remote(spark):
-        return min(spark.sparkContext.defaultParallelism, MOST_PARTS)
-    # Spark Connect does not tell; but Spark splits a range into as many partitions.
-    split = spark.range(1 << 16).select(F.spark_partition_id().alias("part")).distinct().count()
-    return min(split, MOST_PARTS)
-
-
-def _as_function(task: Task) -> Any:
-    # `mapInArrow` wants a function, not a callable object. Spark pickles it for the workers.
-    return lambda batches: task(batches)

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from oncebus.errors import OncebusError
 from oncebus.ledger import (
+    LANES,
     CheckpointTooOld,
     CorruptRun,
     Ledger,
@@ -29,6 +31,9 @@ from oncebus.ledger import (
     StorageError,
 )
 from oncebus.spark.task import QUERY_ID, Place
+from oncebus.spark.workers import in_worker
+
+MOST_PARTS = 256
 
 _T = TypeVar("_T")
 
@@ -44,10 +49,10 @@ def is_remote(spark: SparkSession) -> bool:
     return not hasattr(spark, "_jsparkSession")
 
 
-def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Place:
+def place_of_query(spark: SparkSession, location: str, key: Sequence[str], parts: int | None) -> Place:
     """Return the ledger and the writer for one call of `detect_duplicates` on a stream.
 
-    Creates the ledger if there is none.
+    Creates the ledger if there is none. Without a number of `parts`, the query keeps that of the ledger's last query.
 
     Raises `LedgerInUse` if another query is known to write to it, and `LedgerMismatch` if its key columns differ.
     """
@@ -59,12 +64,12 @@ def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Pl
         found = _in_task(spark, lambda: _describe(location, key, lambda query: query in running, owner))
     else:
         found = _describe(location, key, lambda query: is_running(spark, query), owner)
-    identity, follows, has_ended = found
-    return Place(location, identity, uuid.uuid4().hex, owner, follows, has_ended)
+    identity, follows, has_ended, kept = found
+    return Place(location, identity, uuid.uuid4().hex, owner, follows, has_ended, parts or kept or parallelism(spark))
 
 
-def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> str:
-    """Begin a batch, and return the identity of its ledger. Creates the ledger if there is none.
+def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str], parts: int | None) -> tuple[str, int]:
+    """Begin a batch. Return the identity of its ledger, and its number of parts. Creates the ledger if there is none.
 
     Raises `LedgerNotShared` if the tasks see a different folder at the ledger's path than this process does, and
     `NotRepeatable` or `LedgerInUse` if a batch that Spark repeats could not be recognised as the same batch.
@@ -77,17 +82,30 @@ def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> s
         )
     else:
         identity = ledger.describe_or_check(key, has_secret=True)
+    # A batch outside a query is never repeated in part, so it may use the whole cluster.
+    kept = batch.generation.parts if batch.generation.is_in_query else None
+    parts = parts or kept or parallelism(spark)
+    batch.parts = None if parts == LANES else parts
     batch.begin(lambda query: is_running(spark, query), _owner(spark), _run(spark))
-    return identity
+    return identity, parts
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks the cluster runs at once, at most 256."""
+    if not is_remote(spark):
+        return min(spark.sparkContext.defaultParallelism, MOST_PARTS)
+    # Spark Connect does not tell; but Spark splits a range into as many partitions.
+    split = spark.range(1 << 16).select(F.spark_partition_id().alias("part")).distinct().count()
+    return min(split, MOST_PARTS)
 
 
 def _describe(
     location: str, key: Sequence[str], is_running: Callable[[str], bool], owner: Owner
-) -> tuple[str, int, bool]:
+) -> tuple[str, int, bool, int | None]:
     ledger = Ledger.open(location)
     # Do this first. Describing a ledger of an earlier format rewrites it, and a writer that still runs would fail.
-    follows = ledger.predecessor(is_running, owner)
-    return ledger.describe_or_check(key, has_secret=True), *follows
+    follows, has_ended = ledger.predecessor(is_running, owner)
+    return ledger.describe_or_check(key, has_secret=True), follows, has_ended, ledger.listing().parts_of_query
 
 
 def _in_task(spark: SparkSession, work: Callable[[], _T]) -> _T:
@@ -105,7 +123,7 @@ def _in_task(spark: SparkSession, work: Callable[[], _T]) -> _T:
                 found = {"error": type(error).__name__, "text": str(error)}
             yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)], pa.string())], names=["answer"])
 
-    [row] = spark.range(0, 1, 1, 1).mapInArrow(answer, "answer string").collect()
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(in_worker(answer), "answer string").collect()
     found = json.loads(row["answer"])
     if "error" in found:
         raise _RAISED.get(found["error"], OncebusError)(found["text"])

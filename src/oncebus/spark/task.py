@@ -23,11 +23,13 @@ from oncebus.spark.columns import (
     CLOCK,
     EVER,
     EVER_FURTHEST,
+    HELPER,
     IS_DUPLICATE,
     LATE,
     ORIGINAL_SEQUENCE,
     ORIGINAL_TIME,
     PART,
+    WITHOUT_KEY,
     BadColumn,
 )
 
@@ -49,7 +51,8 @@ class NotInAQuery(OncebusError):
 class Place:
     """The ledger that the tasks of a query write to, and the writer id they use. The driver makes it.
 
-    `identity` identifies the ledger. The other fields describe the writer: see `oncebus.ledger.Writer`.
+    `identity` identifies the ledger. `parts` is the number of parts of each batch of `detect_duplicates`. The other
+    fields describe the writer: see `oncebus.ledger.Writer`. The tasks get their batch number from Spark.
     """
 
     location: str
@@ -58,6 +61,7 @@ class Place:
     owner: Owner
     follows: int
     has_ended: bool
+    parts: int | None = None
 
     def open(self) -> Ledger:
         """Open the ledger in a task.
@@ -87,15 +91,8 @@ class Place:
                 "or wrap their functions in pyspark.inheritable_thread_target; with Spark Connect, detect inside "
                 "foreachBatch with Ledger.open(…).batch(query=…, batch=…)."
             )
-        return Writer(self.token, query, self.owner, self.follows, self.has_ended), int(batch)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLedger:
-    """The ledger for the tasks of a streaming query. The tasks get their batch number from Spark."""
-
-    place: Place
-    parts: int
+        parts = None if self.parts == LANES else self.parts
+        return Writer(self.token, query, self.owner, self.follows, self.has_ended, parts), int(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +111,8 @@ class FixedLedger:
 class Task:
     """Everything that a task needs to know. The driver makes it once.
 
-    `window` is a column name or microseconds. `labels` has the text of each expression, by the name of its helper
-    column. If `reports_late`, the result has a helper column that says which rows are late.
+    `window` is a column name or microseconds. `labels` has what the caller calls each column, by its name here. If it
+    `reports`, the result has helper columns that say which rows are late, and which have no key.
     """
 
     key: tuple[str, ...]
@@ -123,10 +120,11 @@ class Task:
     window: str | int
     lateness: int
     sequence: str | None
-    ledger: StreamLedger | FixedLedger | None
+    ledger: Place | FixedLedger | None
     labels: dict[str, str] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
-    reports_late: bool = False
+    refuses_null_keys: bool = False
+    reports: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Judge one part of a batch, and yield its rows with verdicts.
@@ -135,7 +133,7 @@ class Task:
         them.
         """
         received = [batch for batch in batches if batch.num_rows]
-        if isinstance(self.ledger, StreamLedger):
+        if isinstance(self.ledger, Place):
             yield from self._judge_stream(self.ledger, received)
         elif not received:
             return
@@ -161,9 +159,9 @@ class Task:
         if generation.is_in_query and rows.has_key.any():
             ledger.tidy(generation, number, part=part, parts=parts)
 
-    def _judge_stream(self, stream: StreamLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ledger, parts = stream.place.open(), stream.parts
-        writer, batch = stream.place.writer()
+    def _judge_stream(self, place: Place, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ledger, parts = place.open(), place.parts or 1
+        writer, batch = place.writer()
         # Join even without rows: the first batch of a restarted query decides which batches of the last one count.
         generation, listing = ledger.enter(writer, batch)
         if received:
@@ -178,9 +176,13 @@ class Task:
                 ledger.tidy(generation, batch, part=part, parts=parts)
 
     def _rows(self, table: pa.Table, secret: bytes) -> Rows:
-        high, low, has_key = digests_of_keys([_column(table, name) for name in self.key], secret)
+        keys = [_column(table, name) for name in self.key]
+        if self.refuses_null_keys:
+            for name, column in zip(self.key, keys, strict=True):
+                _refuse_nulls(column, self._label(name))
+        high, low, has_key = digests_of_keys(keys, secret)
         window = self._windows(table)
-        told_apart = table.drop_columns([name for name in table.column_names if self._is_helper(name)])
+        told_apart = table.select([name for name in table.column_names if not name.startswith(HELPER)])
         return Rows(
             high,
             low,
@@ -231,9 +233,6 @@ class Task:
         values: npt.NDArray[np.int64] = np.asarray(column.cast(pa.int64()))
         return values
 
-    def _is_helper(self, name: str) -> bool:
-        return name in (PART, CLOCK) or name in self.labels
-
     def _label(self, name: str) -> str:
         return self.labels.get(name, name)
 
@@ -248,14 +247,16 @@ class Task:
         if self.sequence is not None:
             unknown = is_new | (verdicts.original_sequence == NO_SEQUENCE)
             added[ORIGINAL_SEQUENCE] = pa.array(verdicts.original_sequence, mask=unknown)
-        if self.reports_late:
+        if self.reports:
             added[LATE] = pa.array(is_forgotten(rows.time, rows.keep, verdicts.horizon))
-        kept = [name for name in schema.names if not self._is_helper(name)]
+            added[WITHOUT_KEY] = pa.array(~rows.has_key)
+        kept = [name for name in schema.names if not name.startswith(HELPER)]
+        names = [*(self._label(name) for name in kept), *added]
         at = 0
         for batch in received:
             columns = [batch.column(name) for name in kept]
             columns += [values.slice(at, batch.num_rows) for values in added.values()]
-            yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
+            yield pa.RecordBatch.from_arrays(columns, names=names)
             at += batch.num_rows
 
 

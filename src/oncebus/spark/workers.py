@@ -1,8 +1,8 @@
-"""Checks that Spark's workers on this machine run the same Python version as the driver.
+"""Checks that Spark's workers on this machine run the same Python version as the driver, and find Oncebus.
 
-Spark starts its workers with `PYSPARK_PYTHON`, or with `python3` if that is not set. If the versions differ, each task
-fails with a page of tracebacks. We do not check that the workers can import Oncebus, because Spark has too many ways to
-ship a package to them.
+Spark starts its workers with `PYSPARK_PYTHON`, or with `python3` if that is not set. If the versions differ, or that
+Python has no Oncebus, each task fails with a page of tracebacks. On a cluster only a task can tell: it then says in one
+line what is missing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from oncebus.errors import OncebusError
 from oncebus.spark.ports import is_local
@@ -22,39 +28,95 @@ _FOR_SQL = "spark.sql.execution.pyspark.python"
 """The Spark setting that overrides the Python of the context for workers that SQL starts."""
 _SECONDS = 10
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+_IS_THERE = "import importlib.util; print(importlib.util.find_spec('oncebus') is not None)"
+
+InWorker = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow`."""
 
 
 class WorkersDiffer(OncebusError, RuntimeError):
-    """Spark's workers would run a different Python version than the driver, or their Python does not exist."""
+    """Spark's workers would run a Python that does not exist, has a different version, or has no Oncebus."""
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Raise `WorkersDiffer` if the workers run a different Python version.
+    """Raise `WorkersDiffer` if the workers run a different Python version, or one without Oncebus.
 
     On a cluster we cannot tell, so we check nothing.
     """
     context = spark.sparkContext
     if is_local(context.master or ""):
-        check_python(spark.conf.get(_FOR_SQL, "") or context.pythonExec)
+        found = check_python(spark.conf.get(_FOR_SQL, "") or context.pythonExec)
+        is_own = os.path.abspath(found) == os.path.abspath(sys.executable)
+        # Spark has many ways to ship a package to its workers, so a worker has the last word.
+        if not is_own and _answer_of(found, _IS_THERE) == "False" and not _is_shipped(spark):
+            raise WorkersDiffer(f"Spark's workers run the Python '{found}', which has no Oncebus. {_hint()}")
 
 
-def check_python(executable: str) -> None:
-    """Raise `WorkersDiffer` if the executable does not exist or is a different Python version than this one."""
+def check_python(executable: str) -> str:
+    """Return the path of an executable.
+
+    Raises `WorkersDiffer` if it does not exist or is a different Python version than this one.
+    """
     found = shutil.which(executable)
     if found is None:
         raise WorkersDiffer(f"Spark's workers run the Python '{executable}', which does not exist. {_hint()}")
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    version = own if os.path.realpath(found) == os.path.realpath(sys.executable) else _version_of(found)
-    if version is not None and version != own:
+    version = own
+    if os.path.realpath(found) != os.path.realpath(sys.executable):
+        # One that does not answer is left to Spark, which may still be able to use it.
+        answer = _answer_of(found, _VERSION)
+        version = answer if answer.replace(".", "", 1).isdigit() else own
+    if version != own:
         raise WorkersDiffer(f"Spark's workers run Python {version} ('{found}'), the driver runs {own}. {_hint()}")
+    return found
+
+
+def in_worker(work: InWorker) -> InWorker:
+    """Return a function that does the same, and fails with one line in a Python that has no Oncebus.
+
+    Spark's workers unpickle a function before they call it, and would fail there.
+    """
+    serializer: Any = CloudPickleSerializer
+    pickled = serializer().dumps(work)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Spark pickles this function with its code, which needs no Oncebus.
+        import pickle
+        import sys
+
+        try:
+            work = pickle.loads(pickled)
+        except ModuleNotFoundError as error:
+            raise RuntimeError(
+                f"Spark's workers run the Python '{sys.executable}', which has no module '{error.name}'. Install "
+                "Oncebus there, or set PYSPARK_PYTHON to a Python that has it before you start Spark."
+            ) from None
+        yield from work(batches)
+
+    return run
+
+
+def _is_shipped(spark: SparkSession) -> bool:
+    """Return whether a worker finds Oncebus."""
+
+    def find(_: int) -> bool:
+        import importlib.util
+
+        return importlib.util.find_spec("oncebus") is not None
+
+    try:
+        row = spark.range(0, 1, 1, 1).select(F.udf(find, "boolean", useArrow=False)("id")).first()
+    except PySparkException:
+        return False
+    return bool(row and row[0])
 
 
 @functools.cache
-def _version_of(path: str) -> str | None:
-    """Return a version like 3.11; None if the executable does not answer, since Spark may still be able to use it."""
+def _answer_of(path: str, question: str) -> str:
+    """Return what a Python prints; nothing if it does not answer."""
     try:
         answer = subprocess.run(
-            [path, "-c", _VERSION],
+            [path, "-c", question],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -62,9 +124,8 @@ def _version_of(path: str) -> str | None:
             check=True,
         )
     except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-    version = answer.stdout.strip()
-    return version if version.replace(".", "", 1).isdigit() else None
+        return ""
+    return answer.stdout.strip()
 
 
 def _hint() -> str:
