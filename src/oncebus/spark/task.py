@@ -251,12 +251,12 @@ class Task:
             added[LATE] = pa.array(is_forgotten(rows.time, rows.keep, verdicts.horizon))
             added[WITHOUT_KEY] = pa.array(~rows.has_key)
         kept = [name for name in schema.names if not name.startswith(HELPER)]
-        names = [*(self._label(name) for name in kept), *added]
         at = 0
         for batch in received:
             columns = [batch.column(name) for name in kept]
             columns += [values.slice(at, batch.num_rows) for values in added.values()]
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+            # Spark goes by the position, and the caller's own names may repeat, which Arrow's Java library cannot read.
+            yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
             at += batch.num_rows
 
 
