@@ -22,7 +22,7 @@ def recalling(*entries: tuple[str, int, int, int]) -> Recall:
             if (at := asked.get(digest(key))) is not None and question.earliest[at] <= time <= question.latest[at]
         ]
         key, time, window, sequence = np.array(found, np.int64).reshape(-1, 4).T
-        return Memories(key.astype(np.intp), time, window, np.abs(window), sequence)
+        return Memories(key.astype(np.intp), time, window, np.abs(window), sequence, np.ones(len(key), np.bool_))
 
     return recall
 

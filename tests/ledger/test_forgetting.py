@@ -29,7 +29,7 @@ def rows_of(ledger: Ledger, ids: list[str], time: int) -> Rows:
     size = len(ids)
     window = np.full(size, WINDOW, np.int64)
     times, none = np.full(size, time, np.int64), np.full(size, NO_SEQUENCE, np.int64)
-    return Rows(high, low, has_key, times, window, window, none, lambda chosen: chosen.astype(np.int64))
+    return Rows(high, low, has_key, times, window, window, none, np.arange(size).__getitem__, has_sequence=False)
 
 
 def accepted(ledger: Ledger, ids: list[str], time: int = START) -> list[str]:

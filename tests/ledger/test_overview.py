@@ -123,6 +123,7 @@ def judge_many(ledger: Ledger, size: int, window: int) -> Generation:
         windows,
         np.full(size, NO_SEQUENCE),
         np.arange(size).__getitem__,
+        has_sequence=False,
     )
     ledger.describe_or_check(["id string"], has_secret=True)
     generation = ledger.join(Writer("aa", "query", HERE), 0)

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from histories import SECOND, START, Forget, rows_of
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Question
+from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.ledger.filter import filter_masks
+from oncebus.ledger.merging import merge
 from oncebus.ledger.run import CorruptRun, Entries, Run, encode_run
 from properties import examples
+from reference import Message
 
 numbers = st.integers(-(2**62), 2**62)
 
@@ -101,3 +106,41 @@ def test_every_flipped_bit_and_every_truncation_is_detected() -> None:
             Run("name", memoryview(bytes(flipped))).verify()
         with pytest.raises(CorruptRun):
             Run("name", memoryview(good[:at]))
+
+
+LOWEST = -(2**63)
+
+
+def test_the_lowest_number_is_a_number_if_all_entries_have_one() -> None:
+    one = np.ones(1, np.int64)
+    key, question = one.astype(np.uint64), Question(one.astype(np.uint64), one.astype(np.uint64), one, one)
+
+    def entries(*, is_numbered: bool) -> Entries:
+        return Entries.of(key, key, one, np.full(1, LOWEST), one, one, is_numbered=is_numbered)
+
+    def has_sequence(entries: Entries) -> list[bool]:
+        run = Run("name", memoryview(b"".join(encode_run(entries, 0))))
+        assert run.entries().is_numbered == entries.is_numbered
+        found = run.recall(question, filter_masks(question.low))
+        assert set(found.sequence.tolist()) == {LOWEST}
+        return found.has_sequence.tolist()  # type: ignore[no-any-return]
+
+    with_number, without = entries(is_numbered=True), entries(is_numbered=False)
+    assert has_sequence(with_number) == [True]
+    assert has_sequence(without) == [False]
+    assert has_sequence(merge([with_number, with_number], NO_HORIZON)) == [True, True]
+    assert has_sequence(merge([with_number, without], NO_HORIZON)) == [False, False]
+
+
+def test_the_lowest_number_names_an_original(tmp_path: Path) -> None:
+    """In its own batch, in later ones, and after a forget of another key."""
+    ledger = Ledger.open(tmp_path)
+    originals = [Message("a", START, LOWEST, SECOND), Message("b", START, 5, SECOND)]
+    batches = [[*originals, Message("a", START + 1, 1, SECOND)], [Forget("b", START + 2, 2, SECOND)]]
+    batches.append([Message("a", START + 3, 3, SECOND)])
+    for number, batch in enumerate(batches):
+        generation = ledger.join(Writer("aa", "query", Owner.this_process()), number)
+        verdicts = ledger.judge(rows_of(batch), generation, number, part=0, parts=1, clock=2**62)
+        assert verdicts.is_duplicate[-1], number
+        assert verdicts.has_original_sequence[-1], number
+        assert verdicts.original_sequence[-1] == (5 if number == 1 else LOWEST), number

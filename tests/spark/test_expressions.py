@@ -136,3 +136,20 @@ def test_null_keys_may_be_refused(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"The column 'a.b' is null in 1 of \d rows of this part"):
         detect_duplicates(frame, **named, null_key="error").count()
     assert detect_duplicates(frame.filter("`a.b` is not null"), **named, null_key="error").count() == 1
+
+
+def test_the_lowest_sequence_number_names_an_original(spark: SparkSession, tmp_path: Path) -> None:
+    lowest = -(2**63)
+    frame = spark.createDataFrame([("k", lowest), ("k", 0)], "key string, n long").withColumn(
+        "at", F.timestamp_micros(F.lit(1))
+    )
+    named: dict[str, Any] = {"key": "key", "time": "at", "window": "1 hour", "sequence": "n"}
+    assert repeated(detect_duplicates(frame, **named)) == {0: lowest}
+    for wanted in ({0: lowest}, {lowest: lowest, 0: lowest}):
+        with Ledger.open(tmp_path / "with").batch() as ledger:
+            assert repeated(detect_duplicates(frame, **named, ledger=ledger)) == wanted
+    # The original of this row has no number.
+    with Ledger.open(tmp_path / "without").batch() as ledger:
+        assert detect_duplicates(frame, **{**named, "sequence": None}, ledger=ledger).count() == 2
+    with Ledger.open(tmp_path / "without").batch() as ledger:
+        assert repeated(detect_duplicates(frame, **named, ledger=ledger)) == {0: None, lowest: None}

@@ -67,6 +67,7 @@ def judge(rows: Rows, recall: Recall, horizon: int, policy: Policy = _FIRST) -> 
         np.zeros(size, np.bool_),
         np.zeros(size, np.int64),
         np.zeros(size, np.int64),
+        np.zeros(size, np.bool_),
         np.empty(0, np.intp),
         horizon=horizon,
     )
@@ -97,7 +98,13 @@ def judge(rows: Rows, recall: Recall, horizon: int, policy: Policy = _FIRST) -> 
     kept, cancelled = judge_with_forgets(rows, order[special], key[special], memories, verdicts)
     gone = memories.take(cancelled)
     tombstones = Tombstones(
-        question.high[gone.key], question.low[gone.key], gone.time, -gone.window, gone.keep, gone.sequence
+        question.high[gone.key],
+        question.low[gone.key],
+        gone.time,
+        -gone.window,
+        gone.keep,
+        gone.sequence,
+        bool(gone.has_sequence.all()),
     )
     accepted = order[np.sort(np.concatenate([new, special[kept]]))]
     return replace(verdicts, accepted=accepted, tombstones=tombstones if len(tombstones) else None)
@@ -119,6 +126,7 @@ def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdic
     verdicts.is_duplicate[dropped] = True
     verdicts.original_time[dropped] = memories.time[by]
     verdicts.original_sequence[dropped] = memories.sequence[by]
+    verdicts.has_original_sequence[dropped] = memories.has_sequence[by]
 
     free = np.ones(len(order), np.bool_)
     free[blocked] = False
@@ -132,6 +140,7 @@ def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdic
     verdicts.is_duplicate[dropped] = True
     verdicts.original_time[dropped] = rows.time[originals]
     verdicts.original_sequence[dropped] = rows.sequence[originals]
+    verdicts.has_original_sequence[dropped] = rows.has_sequence
     return free_at if policy.extends else np.asarray(free_at[~lost])
 
 

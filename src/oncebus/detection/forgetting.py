@@ -66,6 +66,7 @@ class _Known(NamedTuple):
     sequence: int
     window: int
     at: int
+    has_sequence: bool
 
     def is_near(self, time: int, window: int) -> bool:
         return abs(time - self.time) < min(window, self.window)
@@ -80,7 +81,8 @@ def judge_with_forgets(
     are. This is a plain loop, because people forget few keys.
     """
     earlier: dict[int, list[_Known]] = {}
-    columns = (memories.time, memories.sequence, memories.window, np.arange(len(memories.key)))
+    places = np.arange(len(memories.key))
+    columns = (memories.time, memories.sequence, memories.window, places, memories.has_sequence)
     for of, *values in zip(memories.key.tolist(), *(column.tolist() for column in columns), strict=True):
         earlier.setdefault(of, []).append(_Known._make(values))
     kept: list[int] = []
@@ -99,10 +101,11 @@ def judge_with_forgets(
             original = min(near)
             verdicts.is_duplicate[row] = True
             verdicts.original_time[row], verdicts.original_sequence[row] = original.time, original.sequence
+            verdicts.has_original_sequence[row] = original.has_sequence
         if window < 0:
             cancelled += [known.at for known in before]
             earlier[of], own = [], []
         elif not near:
-            own.append(_Known(time, sequence, window, place))
+            own.append(_Known(time, sequence, window, place, rows.has_sequence))
     kept += [known.at for known in own]
     return np.array(kept, np.intp), np.array(sorted(cancelled), np.intp)

@@ -17,7 +17,7 @@ NO_HORIZON = -(2**63)
 """The horizon of a first batch: nothing has been seen, so nothing is forgotten."""
 
 NO_SEQUENCE = -(2**63)
-"""The sequence number of a row that has none."""
+"""What stands for the sequence number of a row that has none. It may be a number too, so a flag tells them apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Rows:
 
     `high` and `low` are the two halves of the 128-bit digest of the key; they mean nothing where `has_key` is false.
     A row with a negative `window` is a forget; its key must be valid. `keep` is how long the row is remembered if it is
-    accepted: its window plus the lateness. `sequence` is the name under which a duplicate's record knows its original.
+    accepted: its window plus the lateness. `sequence` is the name under which a duplicate's record knows its original;
+    it means nothing unless `has_sequence`.
 
     Rows of equal times are judged in the order of `place`; if that is None, in the order of `sequence`. `tie` takes the
     positions of rows that even so have no order, and returns a number for each. Rows that differ must get different
@@ -42,6 +43,7 @@ class Rows:
     sequence: Numbers
     tie: Callable[[Index], Numbers]
     place: Numbers | None = None
+    has_sequence: bool = True
 
     def __len__(self) -> int:
         return len(self.time)
@@ -58,6 +60,7 @@ class Rows:
             self.sequence[chosen],
             lambda positions: self.tie(chosen[positions]),
             None if self.place is None else self.place[chosen],
+            self.has_sequence,
         )
 
 
@@ -85,12 +88,13 @@ class Memories:
     window: Numbers
     keep: Numbers
     sequence: Numbers
+    has_sequence: Flags
 
     @classmethod
     def none(cls) -> Memories:
         """Return no memories."""
         number = np.empty(0, np.int64)
-        return cls(np.empty(0, np.intp), number, number, number, number)
+        return cls(np.empty(0, np.intp), number, number, number, number, np.empty(0, np.bool_))
 
     def take(self, chosen: Flags | Index) -> Memories:
         """Return the chosen memories, by mask or by position."""
@@ -100,6 +104,7 @@ class Memories:
             self.window[chosen],
             self.keep[chosen],
             self.sequence[chosen],
+            self.has_sequence[chosen],
         )
 
 
@@ -108,7 +113,8 @@ class Tombstones:
     """The rows of earlier batches that forgets of this batch made the ledger forget.
 
     To be stored beside the accepted rows. A tombstone has all values of the row that it cancels, but a negative window.
-    So both leave the ledger at the same horizon. Each tombstone cancels one row.
+    So both leave the ledger at the same horizon. Each tombstone cancels one row. If all these rows have sequence
+    numbers, `is_numbered`.
     """
 
     high: Keys
@@ -117,6 +123,7 @@ class Tombstones:
     window: Numbers
     keep: Numbers
     sequence: Numbers
+    is_numbered: bool
 
     def __len__(self) -> int:
         return len(self.time)
@@ -126,7 +133,8 @@ class Tombstones:
 class Verdicts:
     """The verdict on each row, in the order of the input, and the rows to remember.
 
-    `original_time` and `original_sequence` are valid only where `is_duplicate` is true. `accepted` holds the positions
+    `original_time` and `has_original_sequence` are valid only where `is_duplicate` is true, and `original_sequence`
+    where both flags are. `accepted` holds the positions
     of the rows to remember, in the order of (high, low, time), which is the order of a run: all new rows that have a
     key, without those that a later row of the batch forgets, or simply all rows that have a key if duplicates extend
     the window. `tombstones` is None if no earlier row was forgotten. `horizon` is the horizon of the batch.
@@ -135,6 +143,7 @@ class Verdicts:
     is_duplicate: Flags
     original_time: Numbers
     original_sequence: Numbers
+    has_original_sequence: Flags
     accepted: Index
     tombstones: Tombstones | None = None
     horizon: int = NO_HORIZON

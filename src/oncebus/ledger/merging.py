@@ -151,6 +151,7 @@ def _concatenated(runs: Sequence[Entries]) -> Entries:
         sequence,
         spans,
         span_of,
+        all(run.is_numbered for run in runs),
     )
 
 

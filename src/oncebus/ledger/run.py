@@ -9,7 +9,7 @@ All numbers are little-endian. `n` is the number of entries, `m` the number of f
     24       8     horizon: the greatest time among all rows judged, capped at the clock; signed microseconds
     32       8     forgotten_from: the horizon at which the last of its entries is forgotten; signed microseconds
     40       4     w, unsigned
-    44       4     1 if entries have sequence numbers, else 0
+    44       4     0 if entries have no sequence numbers, 1 if some may have none, 2 if each has one
     48       4     CRC-32 of all bytes from offset 64 to the end
     52       4     CRC-32 of bytes 0 to 51 and 56 to 63; of bytes 0 to 51 only if the next number is zero
     56       8     mostly_forgotten_from: the horizon at which three quarters of its entries are forgotten; signed
@@ -19,7 +19,7 @@ All numbers are little-endian. `n` is the number of entries, `m` the number of f
              8 n   high half of the key's digest, unsigned, ascending
              8 n   low half, unsigned, ascending where the high halves are equal
              8 n   time of acceptance, signed microseconds, ascending where the keys are equal
-             8 n   sequence number, signed, only if entries have one (the lowest number means "none")
+             8 n   sequence number, signed, unless the number at 44 is 0; if it is 1, the lowest number means "none"
              b n   index of the entry's span, unsigned, only if w > 1; b is 1, 2 or 4: the smallest that holds w
 
 An entry with a negative window is a tombstone (`oncebus.detection.Tombstones`): it cancels one entry that has the same
@@ -54,7 +54,8 @@ class Entries:
     """Accepted keys with everything that is remembered about them, in the order (high, low, time).
 
     `spans` are the distinct pairs (window, keep). `span_of` has the index of each entry's span, or is None if there is
-    only one span. `sequence` is None if no entry has a sequence number.
+    only one span. `sequence` is None if no entry has a sequence number. If each entry has one, `is_numbered`; else
+    `NO_SEQUENCE` stands for none.
     """
 
     high: Keys
@@ -63,16 +64,27 @@ class Entries:
     sequence: Numbers | None
     spans: Numbers
     span_of: npt.NDArray[Any] | None
+    is_numbered: bool = False
 
     def __len__(self) -> int:
         return len(self.high)
 
     @classmethod
-    def of(cls, high: Keys, low: Keys, time: Numbers, sequence: Numbers, window: Numbers, keep: Numbers) -> Entries:
+    def of(
+        cls,
+        high: Keys,
+        low: Keys,
+        time: Numbers,
+        sequence: Numbers,
+        window: Numbers,
+        keep: Numbers,
+        *,
+        is_numbered: bool = False,
+    ) -> Entries:
         """Make entries from columns of the same length."""
         spans, span_of = _distinct_spans(window, keep)
-        has_sequence = bool((sequence != NO_SEQUENCE).any())
-        return cls(high, low, time, sequence if has_sequence else None, spans, span_of)
+        has_sequence = is_numbered or bool((sequence != NO_SEQUENCE).any())
+        return cls(high, low, time, sequence if has_sequence else None, spans, span_of, is_numbered)
 
     @classmethod
     def to_remember(cls, rows: Rows, verdicts: Verdicts) -> Entries:
@@ -99,7 +111,8 @@ class Entries:
             # By all columns: a batch that is repeated may recall its memories in another order, after a merge.
             order = np.lexsort(columns[::-1])
             columns = [column[order] for column in columns]
-        return cls.of(*columns)
+        is_numbered = (rows.has_sequence or not len(added)) and (tombstones is None or tombstones.is_numbered)
+        return cls.of(*columns, is_numbered=is_numbered)
 
     def keep(self) -> Numbers | np.int64:
         """Return how long each entry is remembered; a single number if it is the same for all."""
@@ -122,6 +135,7 @@ class Entries:
             None if self.sequence is None else self.sequence[chosen],
             self.spans,
             None if self.span_of is None else self.span_of[chosen],
+            self.is_numbered,
         )
 
     def blocks(self) -> Iterator[Entries]:
@@ -165,6 +179,7 @@ def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
         entries.sequence is not None,
         checksum,
         mostly_forgotten_from,
+        entries.is_numbered,
     )
     return [header.to_bytes(), *body]
 
@@ -240,7 +255,9 @@ class Run:
         key = np.concatenate([key[single], key[several][range_]])
         entry = np.concatenate([at[single], entry])
         window, keep = self._windows(entry)
-        return Memories(key, self._time[entry], window, keep, self._sequences(entry))
+        sequence = self._sequences(entry)
+        has_sequence = np.asarray(self.header.is_numbered | (sequence != NO_SEQUENCE))
+        return Memories(key, self._time[entry], window, keep, sequence, has_sequence)
 
     def _search(self, question: Question, key: Index, begin: Index) -> tuple[Index, Index]:
         """Find the entries of these keys in the time range of the question.
@@ -272,7 +289,8 @@ class Run:
 
     def entries(self) -> Entries:
         """Return all entries, as arrays over the file."""
-        return Entries(self._high, self._low, self._time, self._sequence, self._spans, self._span_of)
+        columns = (self._high, self._low, self._time, self._sequence, self._spans, self._span_of)
+        return Entries(*columns, self.header.is_numbered)
 
     @property
     def mostly_forgotten_from(self) -> int:
@@ -313,6 +331,7 @@ class RecallFrom:
             np.concatenate([one.window for one in found]),
             np.concatenate([one.keep for one in found]),
             np.concatenate([one.sequence for one in found]),
+            np.concatenate([one.has_sequence for one in found]),
         )
 
 

@@ -23,7 +23,10 @@ class CorruptRun(OncebusError):
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The header of a run. `spans` and `words` are counts; `checksum` is that of all bytes after the header."""
+    """The header of a run. `spans` and `words` are counts; `checksum` is that of all bytes after the header.
+
+    If entries have sequence numbers, `is_numbered` says whether each has one.
+    """
 
     size: int
     words: int
@@ -33,6 +36,7 @@ class RunHeader:
     has_sequence: bool
     checksum: int
     mostly_forgotten_from: int
+    is_numbered: bool = False
 
     def to_bytes(self) -> bytes:
         """Return the header as it is stored."""
@@ -43,7 +47,7 @@ class RunHeader:
             self.horizon,
             self.forgotten_from,
             self.spans,
-            int(self.has_sequence),
+            int(self.has_sequence) + int(self.is_numbered),
             self.checksum,
         )
         return begin + _END.pack(_checksum(begin, self.mostly_forgotten_from), self.mostly_forgotten_from)
@@ -55,13 +59,14 @@ class RunHeader:
             raise CorruptRun(
                 f"Ledger run '{name}' is truncated: it has {file_bytes} bytes, less than a header.{ADVICE}"
             )
-        magic, size, words, horizon, forgotten_from, spans, has_sequence, checksum = _BEGIN.unpack_from(data)
+        magic, size, words, horizon, forgotten_from, spans, sequences, checksum = _BEGIN.unpack_from(data)
         if magic != MAGIC:
             raise CorruptRun(f"Ledger run '{name}' begins with {magic!r} instead of {MAGIC!r}.{ADVICE}")
         header_checksum, mostly_forgotten_from = _END.unpack_from(data, _BEGIN.size)
         if header_checksum != _checksum(data[: _BEGIN.size], mostly_forgotten_from):
             raise CorruptRun(f"Ledger run '{name}' has a damaged header.{ADVICE}")
-        header = cls(size, words, horizon, forgotten_from, spans, bool(has_sequence), checksum, mostly_forgotten_from)
+        counts = (size, words, horizon, forgotten_from, spans, sequences > 0, checksum, mostly_forgotten_from)
+        header = cls(*counts, is_numbered=sequences == 2)
         if header.file_bytes != file_bytes:
             raise CorruptRun(f"Ledger run '{name}' holds {file_bytes} bytes instead of {header.file_bytes}.{ADVICE}")
         return header

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from oncebus.detection import NO_SEQUENCE, Memories, is_forgotten, uncancelled
+from oncebus.detection import Memories, is_forgotten, uncancelled
 from oncebus.durations import LAST_MOMENT, utc_text
 
 
@@ -60,7 +60,8 @@ def sightings_in(memories: Memories, horizon: int) -> list[Sighting]:
     for at in np.lexsort((memories.sequence, memories.time)):
         if memories.window[at] >= 0:
             memory = Memory.OVER if is_over[at] else Memory.REMEMBERED if left[at] else Memory.FORGOTTEN
-            time, sequence = int(memories.time[at]), int(memories.sequence[at])
+            time = int(memories.time[at])
+            sequence = int(memories.sequence[at]) if memories.has_sequence[at] else None
             until = time + int(memories.keep[at])
-            found.append(Sighting(time, None if sequence == NO_SEQUENCE else sequence, until, memory))
+            found.append(Sighting(time, sequence, until, memory))
     return found

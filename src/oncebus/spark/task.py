@@ -192,6 +192,7 @@ class Task:
             window + self.lateness,
             self._sequences(table),
             lambda chosen: digests_of_rows(told_apart.take(pa.array(chosen))),
+            has_sequence=self.sequence is not None,
         )
 
     def _times(self, table: pa.Table) -> Numbers:
@@ -245,7 +246,7 @@ class Task:
             ORIGINAL_TIME: pa.array(verdicts.original_time, mask=is_new).cast(schema.field(self.time).type),
         }
         if self.sequence is not None:
-            unknown = is_new | (verdicts.original_sequence == NO_SEQUENCE)
+            unknown = is_new | ~verdicts.has_original_sequence
             added[ORIGINAL_SEQUENCE] = pa.array(verdicts.original_sequence, mask=unknown)
         if self.reports:
             added[LATE] = pa.array(is_forgotten(rows.time, rows.keep, verdicts.horizon))
