@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, Forget, rows_of
+from histories import SECOND, START, rows_of
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Question
 from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.ledger.filter import filter_masks
 from oncebus.ledger.merging import merge
 from oncebus.ledger.run import CorruptRun, Entries, Run, encode_run
 from properties import examples
-from reference import Message
+from reference import Forget, Message
 
 numbers = st.integers(-(2**62), 2**62)
 
@@ -136,8 +136,11 @@ def test_the_lowest_number_names_an_original(tmp_path: Path) -> None:
     """In its own batch, in later ones, and after a forget of another key."""
     ledger = Ledger.open(tmp_path)
     originals = [Message("a", START, LOWEST, SECOND), Message("b", START, 5, SECOND)]
-    batches = [[*originals, Message("a", START + 1, 1, SECOND)], [Forget("b", START + 2, 2, SECOND)]]
-    batches.append([Message("a", START + 3, 3, SECOND)])
+    batches: list[list[Message]] = [
+        [*originals, Message("a", START + 1, 1, SECOND)],
+        [Forget("b", START + 2, 2, SECOND)],
+        [Message("a", START + 3, 3, SECOND)],
+    ]
     for number, batch in enumerate(batches):
         generation = ledger.join(Writer("aa", "query", Owner.this_process()), number)
         verdicts = ledger.judge(rows_of(batch), generation, number, part=0, parts=1, clock=2**62)

@@ -109,7 +109,7 @@ def check_any_names(spark: SparkSession) -> None:
         assert checked.columns == [*frame.columns, "is_duplicate", "original_time", "original_sequence"]
         found = sorted((row["__oncebus_part"] in "xy", row["is_duplicate"]) for row in checked.collect())
         assert found == [(False, False), (True, False), (True, True)], key
-    named = {"time": "at.`when`", "window": "1 hour"}
+    named: dict[str, Any] = {"time": "at.`when`", "window": "1 hour"}
     check_refused(lambda: detect_duplicates(frame, key="head.er.no", **named), "There is no key column 'head.er.no'.")
     check_refused(lambda: detect_duplicates(frame, key="twice", **named), "'twice' is not clear: 2 columns have")
 

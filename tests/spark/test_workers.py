@@ -107,7 +107,7 @@ def test_a_python_without_oncebus_is_refused_before_the_first_task(spark: SparkS
 
 def test_a_worker_without_oncebus_says_what_is_missing(tmp_path: Path) -> None:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        assert WorkersDiffer
+        check_python(sys.executable)
         yield from batches
 
     serializer: Any = CloudPickleSerializer

@@ -22,7 +22,7 @@ from oncebus.dedup.sources import Sources, find_sources
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, LedgerBatch
 from oncebus.spark import detect_duplicates
-from oncebus.spark.operator import MOST_PARTS
+from oncebus.spark.places import MOST_PARTS
 
 _PART_BYTES = 128 << 20
 _PACKED_RATIO = 4
