@@ -111,7 +111,9 @@ def check_any_names(spark: SparkSession) -> None:
         assert found == [(False, False), (True, False), (True, True)], key
     named: dict[str, Any] = {"time": "at.`when`", "window": "1 hour"}
     check_refused(lambda: detect_duplicates(frame, key="head.er.no", **named), "There is no key column 'head.er.no'.")
-    check_refused(lambda: detect_duplicates(frame, key="twice", **named), "'twice' is not clear: 2 columns have")
+    check_refused(
+        lambda: detect_duplicates(frame, key="twice", **named), "There are 2 columns 'twice', so it cannot be the key"
+    )
 
 
 def check_random_keys(spark: SparkSession) -> None:
