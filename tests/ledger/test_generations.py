@@ -91,7 +91,7 @@ def test_a_ledger_keeps_the_number_of_parts_of_its_query(tmp_path: Path) -> None
     assert ledger.listing().parts_of_query is None
     write(ledger, Writer("a", "one", dead_owner(), parts=2), 0)
     # A batch outside a query, and a query that keeps no number, leave it as it is.
-    with ledger.batch() as batch:
+    with ledger.batch(take_over=True) as batch:
         batch.parts = 7
         batch.begin(lambda _: False, HERE)
         ledger.judge(rows_of([Message("k", START, 1, SECOND)]), batch.generation, 0, part=0, parts=7, clock=2**62)
