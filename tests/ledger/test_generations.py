@@ -95,7 +95,7 @@ def test_a_ledger_keeps_the_number_of_parts_of_its_query(tmp_path: Path) -> None
         batch.parts = 7
         batch.begin(lambda _: False, HERE)
         ledger.judge(rows_of([Message("k", START, 1, SECOND)]), batch.generation, 0, part=0, parts=7, clock=2**62)
-    write(ledger, Writer("b", "two", dead_owner()), 0)
+    write(ledger, Writer("b", "two", dead_owner(), *ledger.predecessor(lambda _: False, HERE)), 0)
     assert [generation.parts for generation in ledger.listing().generations] == [2, 2, 2]
     for number in range(2):
         with ledger.batch(query="three", batch=number) as batch:
