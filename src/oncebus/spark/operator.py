@@ -56,7 +56,8 @@ def detect_duplicates(
     Args:
         messages: A batch or streaming DataFrame.
         key: One or more columns: names, fields of structs like `"header.id"`, or expressions like
-            `F.sha2("body", 256)`. A row with a null in one of them has no key: see `null_key`.
+            `F.sha2("body", 256)`. A row with a null in one of them is never a duplicate. `null_key` may
+            refuse it.
         time: A timestamp column, or an expression. A null in it is an error.
         window: `"10 minutes"`, `"PT10M"`, a timedelta, or a column or expression with an interval or microseconds. None
             or `"ever"` means that keys are never forgotten. If a key was accepted under one window and is checked under
