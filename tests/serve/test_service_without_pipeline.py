@@ -49,7 +49,7 @@ def test_it_restarts_the_pipeline_again_and_again_and_accepts_messages_meanwhile
         assert client.health() == 503
         assert client.request("GET", "/health/live", signed=False)[0] == 200
         assert client.request("GET", "/health/ready", signed=False)[0] == 503
-        said = running.out.read_text().splitlines()
+        said = [json.loads(line)["message"] for line in running.out.read_text().splitlines()]
         assert said[1:] == [f"Oncebus accepts messages: {client.url} (deliveries begin when Spark is ready)"]
 
         gateway = running.child("gateway")

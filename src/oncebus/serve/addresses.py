@@ -18,6 +18,7 @@ USUAL_AMQP_PORT = 5672
 USUAL_AMQPS_PORT = 5671
 """The port that clients with TLS use if the connection string names none."""
 _NOTE = "address"
+_CLIENT_NOTE = "client-address"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _THIS_MACHINE = {"127.0.0.1": "localhost", "::1": "localhost"}
 
@@ -146,17 +147,20 @@ def write_addresses(data: Path, url: str, client: ClientAddress | None = None) -
 
     Failures are ignored.
     """
-    temporary = data / f".{_NOTE}"
-    # On a full disk the gateway still runs; commands then need --url.
-    with contextlib.suppress(OSError):
-        temporary.write_text(f"{url}\n{client or ''}\n")
-        os.replace(temporary, data / _NOTE)
+    # The URL comes last: once it is there, the gateway is open.
+    for name, content in ((_CLIENT_NOTE, client), (_NOTE, url)):
+        temporary = data / f".{name}"
+        # On a full disk the gateway still runs; commands then need --url.
+        with contextlib.suppress(OSError):
+            temporary.write_text(f"{content or ''}\n")
+            os.replace(temporary, data / name)
 
 
 def forget_addresses(data: Path) -> None:
     """Remove the gateway's addresses from the data folder."""
-    with contextlib.suppress(OSError):
-        (data / _NOTE).unlink(missing_ok=True)
+    for name in (_NOTE, _CLIENT_NOTE):
+        with contextlib.suppress(OSError):
+            (data / name).unlink(missing_ok=True)
 
 
 def read_url(data: Path) -> str | None:
@@ -164,17 +168,17 @@ def read_url(data: Path) -> str | None:
 
     After a kill, the old URL remains.
     """
-    return _line_of_note(data, 0) or None
+    return _noted(data / _NOTE)
 
 
 def read_client_address(data: Path) -> ClientAddress | None:
     """Return the address of clients in the same way as `read_url`."""
-    line = _line_of_note(data, 1)
-    return ClientAddress.parse(line) if line else None
+    found = _noted(data / _CLIENT_NOTE)
+    return None if found is None else ClientAddress.parse(found)
 
 
-def _line_of_note(data: Path, number: int) -> str:
+def _noted(path: Path) -> str | None:
     try:
-        return [*(data / _NOTE).read_text().splitlines(), "", ""][number].strip()
+        return path.read_text().strip() or None
     except OSError:
-        return ""
+        return None
