@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from oncebus.pipeline.jvm import OPTIONS, ClassArchive, default_cache
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _CLASSES = "org.apache.spark.deploy"
+_OPTIONS = ["--host", "127.0.0.1", "--webui-port", "0"]
 
 # Saves 100 ms per batch. Its package has changed since Spark 4.0.
 _PLACE = "streaming" if pyspark.__version__.startswith("4.0.") else "streaming.checkpointing"
@@ -73,34 +74,35 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
+    with running_master(folder) as master:
+        worker = worker_command(master, folder, cores=1)
+        with daemon(folder / "one.log", *worker), daemon(folder / "two.log", *worker):
+            for log in ("one.log", "two.log"):
+                wait_for(folder / log, "Successfully registered with master")
+            yield Cluster(master, folder)
+
+
+@contextmanager
+def running_master(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run the master of a cluster for the block. The settings hold for the master, its workers and all drivers."""
     (folder / "conf").mkdir(mode=0o700)
     protection = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": secrets.token_hex(16),
         "spark.network.crypto.enabled": "true",
     }
-    defaults = "".join(f"{name} {value}\n" for name, value in protection.items())
+    defaults = "".join(f"{name} {value}\n" for name, value in (protection | dict(settings or {})).items())
     (folder / "conf" / "spark-defaults.conf").write_text(defaults)
     port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    options = ["--host", "127.0.0.1", "--webui-port", "0"]
-    worker = [
-        f"{_CLASSES}.worker.Worker",
-        *options,
-        "--cores",
-        "1",
-        "--memory",
-        "1g",
-        "--work-dir",
-        str(folder),
-        master,
-    ]
-    with daemon(folder / "master.log", f"{_CLASSES}.master.Master", *options, "--port", str(port)):
+    command = [f"{_CLASSES}.master.Master", *_OPTIONS, "--port", str(port)]
+    with daemon(folder / "master.log", *command):
         wait_for(folder / "master.log", "I have been elected leader")
-        with daemon(folder / "one.log", *worker), daemon(folder / "two.log", *worker):
-            for log in ("one.log", "two.log"):
-                wait_for(folder / log, "Successfully registered with master")
-            yield Cluster(master, folder)
+        yield f"spark://127.0.0.1:{port}"
+
+
+def worker_command(master: str, folder: Path, *, cores: int) -> list[str]:
+    options = [*_OPTIONS, "--cores", str(cores), "--memory", "1g", "--work-dir", str(folder)]
+    return [f"{_CLASSES}.worker.Worker", *options, master]
 
 
 # Below the ports that the system gives to connections. So a port is still free when the program binds it.
@@ -117,8 +119,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a Spark daemon for the block."""
+def daemon(log: Path, *arguments: str, under: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a Spark daemon for the block. `under` is a command that starts it."""
     environment = {
         **os.environ,
         **QUICK_JVM,
@@ -129,7 +131,7 @@ def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
+            [*under, str(SPARK_HOME / "bin" / "spark-class"), *arguments],
             env=environment,
             cwd=log.parent,
             stdin=subprocess.DEVNULL,

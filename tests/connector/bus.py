@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,10 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import pyarrow.parquet as pq
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from pyspark.sql import DataFrame, SparkSession
 
@@ -120,15 +116,6 @@ def texts(*numbers: int) -> list[str]:
 def numbered(frame: DataFrame) -> list[str]:
     """Return the bodies of received rows, in order."""
     return sorted(bytes(row["body"]).decode() for row in frame.select("body").collect())
-
-
-def rows_of(table: Path, *columns: str) -> list[dict[str, Any]]:
-    """Return the rows of a table that a file sink has written. Reads without Spark, which is slow for few rows."""
-    # Files that are not in the log of the sink belong to attempts that failed.
-    log = sorted((table / "_spark_metadata").glob("[0-9]*"))
-    entries = (json.loads(line) for file in log for line in file.read_text().splitlines() if line.startswith("{"))
-    files = {unquote(urlsplit(entry["path"]).path) for entry in entries}
-    return [row for file in sorted(files) for row in pq.read_table(file, columns=list(columns)).to_pylist()]
 
 
 def error_line(error: BaseException) -> str:

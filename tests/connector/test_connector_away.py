@@ -16,8 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.spark import detect_duplicates
 from serve.programs import until
+from spark.streams import rows_in
 
-from .bus import DETECTS, QUICK, Bus, messages, rows_of, stream, text, texts
+from .bus import DETECTS, QUICK, Bus, messages, stream, text, texts
 
 LIMIT = 240.0
 ROWS = 10
@@ -69,7 +70,7 @@ class Streams:
 
     def rows(self) -> list[tuple[str, bool]]:
         """Return the body and the verdict of each row in the table."""
-        found = rows_of(self.folder / "table", "body", "is_duplicate")
+        found = rows_in(self.folder / "table", "body", "is_duplicate")
         return [(row["body"].decode(), row["is_duplicate"]) for row in found]
 
     def until_rows(self, count: int) -> None:

@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncebus.errors import OncebusError
 from oncebus.spark import detect_duplicates
+from spark.streams import rows_in
 
-from .bus import DETECTS, Bus, drained, error_line, messages, rows_of, stream, texts
+from .bus import DETECTS, Bus, drained, error_line, messages, stream, texts
 
 QUICK_END = {"retry_timeout": "1 second"}
 
@@ -131,4 +132,4 @@ def test_a_ledger_of_another_query(session: SparkSession, bus: Bus, tmp_path: Pa
     # The checkpoint has a batch of the refused query, whose rows are in the spool.
     own = checked(second, two, tmp_path / "own")
     assert drained(own.filter("not is_duplicate"), two) == texts(2, 3)
-    assert sorted(row["message_id"] for row in rows_of(one / "out", "message_id")) == ["id-1", "id-2"]
+    assert sorted(row["message_id"] for row in rows_in(one / "out", "message_id")) == ["id-1", "id-2"]

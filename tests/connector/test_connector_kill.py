@@ -19,8 +19,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from cluster import QUICK_JVM, Cluster
 from serve.clients import everything_below
 from serve.programs import TESTS, until
+from spark.streams import rows_in
 
-from .bus import DETECTS, QUICK, Bus, rows_of, text
+from .bus import DETECTS, QUICK, Bus, text
 
 LIMIT = 240.0
 AT_ONCE = 25
@@ -129,7 +130,7 @@ class Journey:
 
     def rows(self) -> list[tuple[str, bool]]:
         """Return the body and the verdict of each row in the table."""
-        found = rows_of(self.folder / "table", "body", "is_duplicate")
+        found = rows_in(self.folder / "table", "body", "is_duplicate")
         return [(row["body"].decode(), row["is_duplicate"]) for row in found]
 
     def report(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,6 +58,17 @@ def verdicts(frame: DataFrame) -> dict[Message, Verdict]:
     return found
 
 
+def rows_in(table: Path, *columns: str) -> list[dict[str, Any]]:
+    """Return the rows of a table that Spark has written. Reads without Spark, which is slow for few rows."""
+    files = {str(file) for file in table.glob("*.parquet")}
+    if (table / "_spark_metadata").exists():
+        # Files that are not in the log of a streaming sink belong to attempts that failed.
+        log = sorted((table / "_spark_metadata").glob("[0-9]*"))
+        entries = (json.loads(line) for file in log for line in file.read_text().splitlines() if line.startswith("{"))
+        files = {unquote(urlsplit(entry["path"]).path) for entry in entries}
+    return [row for file in sorted(files) for row in pq.read_table(file, columns=list(columns)).to_pylist()]
+
+
 def expected(history: Sequence[Sequence[Message]], lateness: int = 0) -> dict[Message, Verdict]:
     reference = Reference(lateness)
     found: dict[Message, Verdict] = {}
@@ -65,13 +77,10 @@ def expected(history: Sequence[Sequence[Message]], lateness: int = 0) -> dict[Me
     return found
 
 
-@dataclass
-class Stream:
-    """A query over a folder of batches, written as a user would write it."""
+class StreamFiles:
+    """The files of a query over a folder of batches: its source, ledger, checkpoint and output."""
 
-    spark: SparkSession
     folder: Path
-    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> Path:
@@ -92,26 +101,6 @@ class Stream:
     def write(self, history: Sequence[Sequence[Message]], first: int = 0) -> None:
         for number, messages in enumerate(history, first):
             write_batch(self.source, number, messages)
-
-    def checked(self) -> DataFrame:
-        messages = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.source))
-        options = {"window": "window", "ledger": self.ledger, "sequence": "sequence", **self.options}
-        return detect_duplicates(messages, key="key", time="time", **options)
-
-    def run(
-        self,
-        change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-        each: Callable[[DataFrame, int], None] | None = None,
-    ) -> StreamingQuery:
-        """Run the query until it has read every file, into `output` or through foreachBatch."""
-        writer = change(self.checked()).writeStream.option("checkpointLocation", str(self.checkpoint))
-        writer = writer.trigger(availableNow=True)
-        if each is not None:
-            query = writer.foreachBatch(each).start()
-        else:
-            query = writer.format("parquet").option("path", str(self.output)).start()
-        assert query.awaitTermination(300), "the query did not end"
-        return query
 
     def as_cut(self, history: Sequence[Sequence[Message]]) -> list[list[Message]]:
         """Return the history in the batches that the query actually cut, according to its checkpoint.
@@ -135,6 +124,40 @@ class Stream:
             after = end
         assert [message for batch in cut for message in batch] == [message for batch in history for message in batch]
         return cut
+
+
+@dataclass
+class Stream(StreamFiles):
+    """A query over a folder of batches, written as a user would write it."""
+
+    spark: SparkSession
+    folder: Path
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, messages: DataFrame, **others: Any) -> DataFrame:
+        columns = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
+        return detect_duplicates(messages, **{**columns, "ledger": self.ledger, **self.options, **others})
+
+    def messages(self) -> DataFrame:
+        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.source))
+
+    def checked(self) -> DataFrame:
+        return self.check(self.messages())
+
+    def run(
+        self,
+        change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+        each: Callable[[DataFrame, int], None] | None = None,
+    ) -> StreamingQuery:
+        """Run the query until it has read every file, into `output` or through foreachBatch."""
+        writer = change(self.checked()).writeStream.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(availableNow=True)
+        if each is not None:
+            query = writer.foreachBatch(each).start()
+        else:
+            query = writer.format("parquet").option("path", str(self.output)).start()
+        assert query.awaitTermination(300), "the query did not end"
+        return query
 
     def found(self) -> dict[Message, Verdict]:
         return verdicts(self.spark.read.parquet(str(self.output)))

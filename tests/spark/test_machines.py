@@ -1,0 +1,155 @@
+"""A query on a cluster whose machines are paused and lost judges each row as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from machines import DECOMMISSIONS, SPECULATES, Machine, running_machines, until_idle
+from spark.lives import seed_of_run
+from spark.trials import Trial
+
+LAST_ACCESS = 14
+"""A task of the first batches makes about this many accesses to its ledger until it has published its run."""
+
+
+@contextmanager
+def trial(
+    folder: Path, offset: int, *, cores: int = 1, settings: Mapping[str, str] | None = None, how: str = "stream"
+) -> Iterator[Trial]:
+    seed = seed_of_run() + offset
+    print(f"\nReplay with ONCEBUS_SEED={seed - offset} (trial {offset})")
+    (folder / "cluster").mkdir()
+    with running_machines(folder / "cluster", cores=cores, settings=settings) as cluster:
+        run = Trial(cluster, folder, seed, how)
+        yield run
+        run.kill_driver()
+        run.check()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("offset", range(3))
+def test_a_task_that_outlives_its_driver(tmp_path: Path, offset: int) -> None:
+    """A driver is lost before its tasks begin, and one of them begins when its successor has committed batches."""
+    with trial(tmp_path, offset) as run:
+        chance = run.chance
+        run.add(chance.randint(1, 3), rows=40)
+        run.start()
+        run.until_all_committed()
+        run.kill_driver()
+
+        access = chance.choice([1, 1, 1, 2, 3])
+        run.order_stall(len(run.history), access, tasks=2)
+        run.add(1, rows=40)
+        run.start()
+        straggler, other = chance.sample(run.until_stalled(2), 2)
+        run.pause(straggler)
+        run.kill_driver()
+        run.lose(other)
+        run.cluster.add()
+
+        run.start()
+        run.add(chance.randint(2, 4), rows=40)
+        run.until_all_committed()
+        is_alone = chance.random() < 0.5
+        if is_alone:
+            run.kill_driver()
+        go_on_late(run, straggler)
+        if is_alone:
+            run.start()
+        run.add(3, rows=40)
+        run.until_all_committed()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("how", ["stream", "foreach"])
+@pytest.mark.parametrize("offset", range(2))
+def test_an_attempt_that_stalls_and_goes_on(tmp_path: Path, offset: int, how: str) -> None:
+    """Spark gives an attempt up. It goes on when the query has deleted the runs that the attempt would need."""
+    with trial(tmp_path, offset, how=how) as run:
+        chance = run.chance
+        run.add(3, rows=60, step=10)
+        run.order_stall(2, chance.randint(1, LAST_ACCESS))
+        run.start()
+        [straggler] = run.until_stalled()
+        run.pause(straggler)
+        # The keys of batches 0 and 1 are forgotten from here on, those of batch 2 would not be.
+        run.add(1, rows=6, step=55)
+        run.add(chance.randint(9, 12), rows=6, step=0)
+        run.until_all_committed()
+        go_on_late(run, straggler)
+        run.add(3, rows=60, step=0)
+        run.until_all_committed()
+
+
+def go_on_late(run: Trial, straggler: Machine) -> None:
+    """Let the stopped task go on. Its JVM, which would end it, goes on later or never."""
+    stalled = straggler.stalled()
+    run.go_on(straggler, "python")
+    until_idle(stalled)
+    if run.chance.random() < 0.5:
+        run.go_on(straggler)
+    else:
+        run.lose(straggler)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("offset", range(3))
+def test_a_life_of_a_cluster(tmp_path: Path, offset: int) -> None:
+    """Executors and machines are decommissioned, killed, paused and lost; tasks stall, and attempts race each other."""
+    with trial(tmp_path, offset, cores=2, settings=DECOMMISSIONS | SPECULATES) as run:
+        run.add(2, rows=40)
+        run.start()
+        run.until_all_committed()
+        for fault in run.chance.sample(FAULTS, 8):
+            if run.chance.random() < 0.5:
+                run.order_stall(len(run.history), run.chance.randint(1, LAST_ACCESS))
+            run.add(2, rows=40, step=run.chance.choice([0, 1, 20]))
+            machine = run.chance.choice(run.cluster.running)
+            happen(run, machine, fault)
+            run.until_committed(len(run.history) - 1, restarts=True)
+            for each in run.cluster.running:
+                each.go_on()
+        run.until_all_committed(restarts=True)
+
+
+FAULTS = [
+    "decommission executor",
+    "decommission worker",
+    "kill executor",
+    "kill python",
+    "pause everything",
+    "pause executor",
+    "pause python",
+    "lose machine",
+    "lose driver",
+    "lose driver and machine",
+]
+
+
+def happen(run: Trial, machine: Machine, fault: str) -> None:
+    run.note(fault, machine.name)
+    action, _, what = fault.partition(" ")
+    if "driver" in what:
+        run.kill_driver()
+    if "machine" in what:
+        run.cluster.lose(machine)
+        run.cluster.add()
+    elif action == "decommission":
+        machine.signal(signal.SIGPWR, "executor" if what == "executor" else "worker")
+    elif action == "kill":
+        machine.signal(signal.SIGKILL, "executor" if what == "executor" else "python")
+    elif what == "everything":
+        machine.pause()
+    elif action == "pause":
+        machine.pause("executor" if what == "executor" else "python")
+    if what == "worker":
+        # It ends when its executors have ended, and does not come back.
+        run.cluster.running.remove(machine)
+        run.cluster.add()
+    if "driver" in what:
+        run.start()
