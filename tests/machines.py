@@ -1,7 +1,8 @@
 """Runs a standalone Spark cluster whose workers are machines of their own: each in its own PID namespace.
 
 A process on one of them cannot see whether the driver, or a process on another one, is alive. A machine can be paused,
-as a whole or one of its processes alone; it can go on; and it can be lost with everything on it. Needs root.
+as a whole or one of its processes alone; it can go on; and it can be lost with everything on it. Needs Linux,
+and `unshare`.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ class Machines:
         self.started += 1
         name = f"machine-{self.started}"
         log = self.folder / f"{name}.log"
-        alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        privilege = ["--map-root-user"] if os.geteuid() else []
+        alone = ["unshare", *privilege, "--pid", "--fork", "--mount-proc", "--kill-child"]
         command = worker_command(self.master, self.folder, cores=self.cores)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(STALLS, str(self.stalls))

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 STALLS = "STALLS"
-ACCESSES = ("open", "os.scandir", "os.listdir", "os.rename", "os.link", "os.remove")
+ACCESSES = ("open", "os.scandir", "os.listdir", "os.rename", "os.link", "os.remove", "pyarrow.memory_map")
 BATCH_ID = "streaming.sql.batchId"
 
 # Not the package, whose modules a task imports.
-_LEDGER = re.compile(r"(?<!/oncebus)/ledger\b")
+_LEDGER = re.compile(r"(?<!/oncebus)/ledger(/|$)")
 _counted: Counter[tuple[int, str]] = Counter()
 
 
@@ -62,7 +62,16 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 if __name__ == "__main__":
+    import pyarrow as pa
     from pyspark import daemon
 
+    map_memory = pa.memory_map
+
+    def watch_mapping(path: str, *arguments: Any) -> pa.MemoryMappedFile:
+        """Python does not audit the files that Arrow opens."""
+        _watch("pyarrow.memory_map", (path,))
+        return map_memory(path, *arguments)
+
+    pa.memory_map = watch_mapping
     sys.addaudithook(_watch)
     daemon.manager()
