@@ -49,8 +49,6 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     attempt = context.taskAttemptId()
     _counted[attempt, kind] += 1
     access, folder = _counted[attempt, kind], Path(os.environ[STALLS])
-    with (folder / "trace").open("a") as log:  # TRACE
-        log.write(f"{batch} {attempt} {kind} {access} {event} {name}\n")
     for order in sorted(folder.glob(f"{batch}.{kind}.{access}.*")):
         # Only one process can take the order.
         with suppress(FileNotFoundError):

@@ -11,7 +11,6 @@ import pytest
 
 from machines import running_machines, until, until_idle
 from reference import Verdict
-from spark.lives import seed_of_run
 from spark.streams import expected
 from spark.trials import Trial
 
@@ -58,10 +57,10 @@ class SinkTrial(Trial):
 @pytest.mark.torture
 @pytest.mark.parametrize("how", ["plain", "detected"])
 @pytest.mark.parametrize("offset", range(2))
-def test_a_sink_on_a_cluster_that_shrinks(bus: Bus, tmp_path: Path, offset: int, how: str) -> None:
-    seed = seed_of_run() + offset
+def test_a_sink_on_a_cluster_that_shrinks(bus: Bus, tmp_path: Path, seed: int, offset: int, how: str) -> None:
+    seed += offset
     chance = random.Random(seed)
-    print(f"\nReplay with ONCEBUS_SEED={seed - offset} (trial {offset}, {how})")
+    print(f"\nseed {seed} begins: {how}")
     (tmp_path / "string").write_text(bus.string)
     (tmp_path / "cluster").mkdir()
     queue = bus.queue(f"shrinks-{how}-{seed}", **DETECTS)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from machines import DECOMMISSIONS, SPECULATES, Machine, running_machines, until_idle
-from spark.lives import seed_of_run
 from spark.trials import Trial
 
 LAST_ACCESS = 12
@@ -19,10 +18,10 @@ LAST_ACCESS = 12
 
 @contextmanager
 def trial(
-    folder: Path, offset: int, *, cores: int = 1, settings: Mapping[str, str] | None = None, how: str = "stream"
+    folder: Path, seed: int, *, cores: int = 1, settings: Mapping[str, str] | None = None, how: str = "stream"
 ) -> Iterator[Trial]:
-    seed = seed_of_run() + offset
-    print(f"\nReplay with ONCEBUS_SEED={seed - offset} (trial {offset})")
+    """Run a trial in the block, and then check its output."""
+    print(f"\nseed {seed} begins")
     (folder / "cluster").mkdir()
     with running_machines(folder / "cluster", cores=cores, settings=settings) as cluster:
         run = Trial(cluster, folder, seed, how)
@@ -33,9 +32,9 @@ def trial(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("offset", range(3))
-def test_a_task_that_outlives_its_driver(tmp_path: Path, offset: int) -> None:
+def test_a_task_that_outlives_its_driver(tmp_path: Path, seed: int, offset: int) -> None:
     """A driver is lost before its tasks begin, and one of them begins when its successor has committed batches."""
-    with trial(tmp_path, offset) as run:
+    with trial(tmp_path, seed + offset) as run:
         chance = run.chance
         if chance.random() < 0.5:
             run.add(2, rows=40)
@@ -69,9 +68,9 @@ def test_a_task_that_outlives_its_driver(tmp_path: Path, offset: int) -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("how", ["stream", "foreach"])
 @pytest.mark.parametrize("offset", range(2))
-def test_an_attempt_that_stalls_and_goes_on(tmp_path: Path, offset: int, how: str) -> None:
+def test_an_attempt_that_stalls_and_goes_on(tmp_path: Path, seed: int, offset: int, how: str) -> None:
     """Spark gives an attempt up. It goes on when the query has deleted the runs that the attempt would need."""
-    with trial(tmp_path, offset, how=how) as run:
+    with trial(tmp_path, seed + offset, how=how) as run:
         chance = run.chance
         run.add(2, rows=60, step=10)
         run.start()
@@ -105,9 +104,9 @@ def go_on_late(run: Trial, straggler: Machine) -> None:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("offset", range(3))
-def test_a_life_of_a_cluster(tmp_path: Path, offset: int) -> None:
+def test_a_life_of_a_cluster(tmp_path: Path, seed: int, offset: int) -> None:
     """Executors and machines are decommissioned, killed, paused and lost; tasks stall, and attempts race each other."""
-    with trial(tmp_path, offset, cores=2, settings=DECOMMISSIONS | SPECULATES) as run:
+    with trial(tmp_path, seed + offset, cores=2, settings=DECOMMISSIONS | SPECULATES) as run:
         run.add(2, rows=40)
         run.start()
         run.until_all_committed()
