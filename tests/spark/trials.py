@@ -130,8 +130,10 @@ class Trial(StreamFiles):
         for row in (row for table in tables for row in rows_in(table, *COLUMNS)):
             message = Message(row["key"], _micros(row["time"]), row["sequence"], row["window"])
             assert message not in found, f"{message} is twice in the output"
-            original = Verdict(True, _micros(row["original_time"]), row["original_sequence"])
-            found[message] = original if row["is_duplicate"] else Verdict(False)
+            verdict = Verdict(row["is_duplicate"])
+            if verdict.is_duplicate:
+                verdict = Verdict(True, _micros(row["original_time"]), row["original_sequence"])
+            found[message] = verdict
         return found
 
     def check(self) -> None:
@@ -156,5 +158,5 @@ class Trial(StreamFiles):
         return "\n".join([text, *self.steps, stopped])
 
 
-def _micros(time: datetime | None) -> int | None:
-    return None if time is None else int(time.timestamp()) * SECOND + time.microsecond
+def _micros(time: datetime) -> int:
+    return int(time.timestamp()) * SECOND + time.microsecond
