@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,21 +36,6 @@ GIVES_UP_SOON = {
     "spark.network.timeoutInterval": "4s",
 }
 """The settings of a cluster that takes a silent machine for lost after some seconds instead of minutes."""
-
-DECOMMISSIONS = {
-    "spark.decommission.enabled": "true",
-    "spark.storage.decommission.enabled": "true",
-    "spark.storage.decommission.shuffleBlocks.enabled": "true",
-}
-SPECULATES = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "200ms",
-    "spark.speculation.minTaskRuntime": "500ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.4",
-    # Spark kills the attempt that loses. A worker that does not hear it goes on for this long.
-    "spark.python.task.killTimeout": "600s",
-}
 
 
 @dataclass(frozen=True)
@@ -178,14 +163,12 @@ class Driver:
 
 
 @contextmanager
-def running_machines(
-    folder: Path, *, machines: int = 2, cores: int = 1, settings: Mapping[str, str] | None = None
-) -> Iterator[Machines]:
+def running_machines(folder: Path, *, machines: int = 2, cores: int = 1) -> Iterator[Machines]:
     """Run a cluster for the block."""
     stalls = folder / "stalls"
     stalls.mkdir()
     chosen = LOSES_EXECUTORS | MAY_BE_KILLED | GIVES_UP_SOON | {"spark.python.daemon.module": "stalling"}
-    with running_master(folder, chosen | dict(settings or {})) as master, ExitStack() as stack:
+    with running_master(folder, chosen) as master, ExitStack() as stack:
         cluster = Machines(master, folder, stalls, stack, cores)
         for _ in range(machines):
             cluster.add()

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from machines import DECOMMISSIONS, SPECULATES, Machine, running_machines, until_idle
+from machines import Machine, running_machines, until_idle
 from spark.trials import Trial
 
-LAST_ACCESS = 12
-"""A task of the first batches makes about this many accesses to its ledger until it has published its run."""
+LAST_ACCESS = 10
+"""A task of batch 2 makes at least this many accesses to its ledger, and has published its run by then."""
 
 
 @contextmanager
-def trial(
-    folder: Path, seed: int, *, cores: int = 1, settings: Mapping[str, str] | None = None, how: str = "stream"
-) -> Iterator[Trial]:
+def trial(folder: Path, seed: int, *, how: str = "stream") -> Iterator[Trial]:
     """Run a trial in the block, and then check its output."""
     print(f"\nseed {seed} begins")
     (folder / "cluster").mkdir()
-    with running_machines(folder / "cluster", cores=cores, settings=settings) as cluster:
+    with running_machines(folder / "cluster") as cluster:
         run = Trial(cluster, folder, seed, how)
         yield run
         run.kill_driver()
@@ -100,61 +97,3 @@ def go_on_late(run: Trial, straggler: Machine) -> None:
         run.go_on(straggler)
     else:
         run.lose(straggler)
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("offset", range(3))
-def test_a_life_of_a_cluster(tmp_path: Path, seed: int, offset: int) -> None:
-    """Executors and machines are decommissioned, killed, paused and lost; tasks stall, and attempts race each other."""
-    with trial(tmp_path, seed + offset, cores=2, settings=DECOMMISSIONS | SPECULATES) as run:
-        run.add(2, rows=40)
-        run.start()
-        run.until_all_committed()
-        for fault in run.chance.sample(FAULTS, 8):
-            if run.chance.random() < 0.5:
-                run.order_stall(len(run.history), run.chance.randint(1, LAST_ACCESS))
-            run.add(2, rows=40, step=run.chance.choice([0, 1, 20]))
-            machine = run.chance.choice(run.cluster.running)
-            happen(run, machine, fault)
-            run.until_committed(len(run.history) - 1, restarts=True)
-            for each in run.cluster.running:
-                each.go_on()
-        run.until_all_committed(restarts=True)
-
-
-FAULTS = [
-    "decommission executor",
-    "decommission worker",
-    "kill executor",
-    "kill python",
-    "pause everything",
-    "pause executor",
-    "pause python",
-    "lose machine",
-    "lose driver",
-    "lose driver and machine",
-]
-
-
-def happen(run: Trial, machine: Machine, fault: str) -> None:
-    run.note(fault, machine.name)
-    action, _, what = fault.partition(" ")
-    if "driver" in what:
-        run.kill_driver()
-    if "machine" in what:
-        run.cluster.lose(machine)
-        run.cluster.add()
-    elif action == "decommission":
-        machine.signal(signal.SIGPWR, "executor" if what == "executor" else "worker")
-    elif action == "kill":
-        machine.signal(signal.SIGKILL, "executor" if what == "executor" else "python")
-    elif what == "everything":
-        machine.pause()
-    elif action == "pause":
-        machine.pause("executor" if what == "executor" else "python")
-    if what == "worker":
-        # It ends when its executors have ended, and does not come back.
-        run.cluster.running.remove(machine)
-        run.cluster.add()
-    if "driver" in what:
-        run.start()
