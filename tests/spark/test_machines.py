@@ -12,7 +12,7 @@ from machines import Machine, running_machines, until_idle
 from spark.trials import Trial
 
 LAST_ACCESS = 10
-"""A task of batch 2 makes at least this many accesses to its ledger, and has published its run by then."""
+"""A task of batch 2 makes at least this many accesses to its ledger, in a stream or in foreachBatch."""
 
 
 @contextmanager
