@@ -191,3 +191,22 @@ def test_bytes_behind_the_first_frames_of_a_peer_are_not_lost() -> None:
                 await client.expect(Begin, End)
 
     asyncio.run(run())
+
+
+def test_a_reader_that_fails_does_not_stop_the_others() -> None:
+    class Failing(Counted):
+        def step(self) -> bool:
+            raise ConnectionResetError
+
+    async def run() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        clock = Clock()
+        turns = Turns(clock)
+        readers = [Counted(clock, 100), Failing(clock, 1), Counted(clock, 1)]
+        assert [turns.run(reader) for reader in readers] == [True, True, True]
+        while readers[0].left or readers[2].left:
+            await asyncio.sleep(0)
+        assert [type(failure) for failure in failures] == [ConnectionResetError]
+
+    asyncio.run(run())

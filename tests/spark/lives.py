@@ -98,7 +98,7 @@ class Life:
         frame = self.frame(messages)
         self.note(f"  {len(messages)} rows, {'joins' if joins else 'fails'}")
         try:
-            with Ledger.open(self.ledger).batch() as ledger:
+            with Ledger.open(self.ledger).batch(take_over=True) as ledger:
                 checked = detect_duplicates(frame, **self.options(), ledger=ledger)
                 self.evaluate(checked, expected)
                 if not joins:

@@ -228,7 +228,7 @@ def test_a_ledger_that_others_use(
     made(Files.open(tmp_path / "ledger"))
     ledger = Ledger.open(tmp_path / "ledger")
     before = sorted(os.listdir(tmp_path / "ledger"))
-    with pytest.raises(OncebusError, match=message) as raised, ledger.batch() as batch:
+    with pytest.raises(OncebusError, match=message) as raised, ledger.batch(take_over=True) as batch:
         detect_duplicates(frame, **GOOD, ledger=batch)
     assert "\n" not in str(raised.value)
     if made is not elsewhere:

@@ -341,7 +341,11 @@ class AmqpProtocol(asyncio.Protocol):
         self._unread = b""
         self.hold(False)
         if self._transport.can_write_eof() and not self.connection.is_closed_by_peer:
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:
+                # The peer has reset the connection, and the loop has not noticed yet.
+                self.abort()
         else:
             self._transport.close()
 

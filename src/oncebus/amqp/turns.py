@@ -76,15 +76,18 @@ class Turns:
 
     def _begin_turn(self) -> None:
         self._is_scheduled = False
-        for queue in (self._known, self._strangers):
-            queue.used = 0.0
-            while queue.waiting and queue.used < queue.seconds:
-                reader = queue.waiting.popleft()
-                self._waiting.discard(reader)
-                if self._step(reader, queue) and reader not in self._waiting:
-                    # At the end, and in the other queue if it has authenticated meanwhile.
-                    (self._known if reader.is_known else self._strangers).waiting.append(reader)
-                    self._waiting.add(reader)
-        if self._waiting and not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin_turn)
+        try:
+            for queue in (self._known, self._strangers):
+                queue.used = 0.0
+                while queue.waiting and queue.used < queue.seconds:
+                    reader = queue.waiting.popleft()
+                    self._waiting.discard(reader)
+                    if self._step(reader, queue) and reader not in self._waiting:
+                        # At the end, and in the other queue if it has authenticated meanwhile.
+                        (self._known if reader.is_known else self._strangers).waiting.append(reader)
+                        self._waiting.add(reader)
+        finally:
+            # Even if a step fails: the other readers must not wait for ever.
+            if self._waiting and not self._is_scheduled:
+                self._is_scheduled = True
+                asyncio.get_running_loop().call_soon(self._begin_turn)

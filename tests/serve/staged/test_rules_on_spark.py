@@ -65,7 +65,7 @@ CASES = [
     Case(
         "5: and a session is one",
         PARTED,
-        [{"MessageId": "a", "SessionId": "s"}, {"MessageId": "a", "PartitionKey": "s"}, {"MessageId": "a"}],
+        [{"MessageId": "a", "SessionId": "s"}, {"MessageId": "a", "PartitionKey": "S"}, {"MessageId": "a"}],
         [0, 2],
         {1: 0},
     ),
