@@ -102,7 +102,7 @@ def test_an_entity_from_creation_to_deletion(
     found = admin.find(place)
     admin.delete(place)
     assert place.names[-1] not in admin.names(place)
-    with pytest.raises(ResourceNotFoundError, match="could not be found|does not exist"):
+    with pytest.raises(ResourceNotFoundError, match=r"could not be found|does not exist"):
         admin.find(place)
     if admin.is_strict:
         with pytest.raises(ResourceNotFoundError):
@@ -142,7 +142,7 @@ def test_a_rule_from_creation_to_deletion(serving: Served, administrators: Admin
     sent_back = admin.find(place)
     admin.delete(place)
     assert admin.names(place) == []
-    with pytest.raises(ResourceNotFoundError, match="could not be found|does not exist"):
+    with pytest.raises(ResourceNotFoundError, match=r"could not be found|does not exist"):
         admin.find(place)
     if admin.is_strict:
         with pytest.raises(ResourceNotFoundError):
