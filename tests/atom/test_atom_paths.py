@@ -163,7 +163,7 @@ def test_a_sub_queue_has_no_description(shared: Shared, method: str, path: str) 
 
 def test_a_path_that_names_nothing_is_an_empty_feed_for_any_token(shared: Shared) -> None:
     async def play(front: Front) -> None:
-        for path in ("nothing", "news/subscriptions/nothing", "nothing/subscriptions"):
+        for path in ("nothing", "nothing/subscriptions", "nothing/subscriptions/all"):
             assert titles(await Admin(front).get(path, token=token(front.time, SENDER))) == []
 
     shared(play)

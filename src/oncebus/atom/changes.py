@@ -90,7 +90,7 @@ def delete(target: AtomPath, asker: Asker) -> Change:
 
 def found(catalogue: Catalogue, target: AtomPath) -> Entity:
     """Return the entity that a path names. Raises `NotFound`."""
-    if target.shape in (Shape.SUBSCRIPTION, Shape.RULES, Shape.RULE):
+    if target.shape is Shape.SUBSCRIPTION:
         return catalogue.subscription(target.name, target.subscription)
     entity = catalogue.find(target.name)
     if entity is None:

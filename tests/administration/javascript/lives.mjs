@@ -115,7 +115,7 @@ describe("lives", { concurrency: true }, () => {
     await until(async () => (await count()) === 2);
     await admin.deleteSubscription(topic, name);
     assert.equal(await admin.subscriptionExists(topic, name), false);
-    await assert.rejects(admin.getSubscription(topic, name), nothing);
+    await assert.rejects(admin.getSubscription(topic, name), missing);
     await assert.rejects(admin.updateSubscription(found), missing);
     await assert.rejects(admin.deleteSubscription(topic, name), missing);
   });
