@@ -1,4 +1,4 @@
-"""The place in the inbox decides who is first, even while the clock stands still and numbers tell another order."""
+"""The place in the inbox decides which message is first, even if the clock stands still and the numbers differ."""
 
 from __future__ import annotations
 
