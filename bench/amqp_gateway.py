@@ -19,21 +19,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from oncebus import amqp
-from oncebus.access import Right, connection_string, fresh_rule
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Queue
-from oncebus.folders import Folders
-from oncebus.http import listen
-from oncebus.serve.gateway import tune
-from oncebus.servicebus import make_server
+from oncebus.engine.folders import Folders
+from oncebus.model.access import Right, connection_string, fresh_rule
+from oncebus.model.entities import Queue
+from oncebus.programs.serve.gateway import tune
+from oncebus.protocols.http import listen
+from oncebus.protocols.servicebus import make_server
 
 SHARDS = 2
 QUEUE = "bench"
 BODY = b"x" * 200
 AT_ONCE = 500
 PIPELINE = (
-    "import sys; from pathlib import Path; from oncebus.folders import Folders; "
+    "import sys; from pathlib import Path; from oncebus.engine.folders import Folders; "
     "from oncebus.pipeline.process import run_pipeline; "
     f"run_pipeline(Folders(Path(sys.argv[1])), master='local[2]', shards={SHARDS}, parent=int(sys.argv[2]))"
 )

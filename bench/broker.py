@@ -34,17 +34,17 @@ from rich.console import Console
 from rich.table import Table
 
 from oncebus import amqp
-from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Queue
-from oncebus.folders import Folders
-from oncebus.http import listen, server
+from oncebus.engine.folders import Folders
+from oncebus.engine.store import Action, Settlement
+from oncebus.model.access import Right, fresh_rule, make_token
+from oncebus.model.entities import Queue
 from oncebus.pipeline.detect import KEY_SIGNATURE
-from oncebus.serve.app import make_app
-from oncebus.serve.gateway import SWITCH_SECONDS
-from oncebus.store import Action, Settlement
+from oncebus.programs.serve.app import make_app
+from oncebus.programs.serve.gateway import SWITCH_SECONDS
+from oncebus.protocols.http import listen, server
 
 RESULTS = Path(__file__).parent.parent / "docs" / "bench" / "broker.json"
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
@@ -114,7 +114,7 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
             shutil.copytree(filled, folders.ledger, copy_function=os.link)
         await broker.change(lambda catalogue, now: catalogue.created(queue, now))
         script = (
-            "import sys; from pathlib import Path; from oncebus.folders import Folders; "
+            "import sys; from pathlib import Path; from oncebus.engine.folders import Folders; "
             "from oncebus.pipeline.process import run_pipeline; "
             f"run_pipeline(Folders(Path(sys.argv[1])), master='local[2]', shards={SHARDS}, parent={os.getpid()})"
         )

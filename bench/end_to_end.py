@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.noise import measure, verdict
 from bench.served import PATIENCE, QUEUE, Served, served, since
-from oncebus.access import make_token
+from oncebus.model.access import make_token
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))

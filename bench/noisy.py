@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.broker import BODY, QUEUE, Running, message, running, shown
-from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
-from oncebus.entities import Queue
-from oncebus.http import listen, server
-from oncebus.serve.app import make_app
-from oncebus.serve.gateway import SWITCH_SECONDS
-from oncebus.store import Action, Settlement
+from oncebus.engine.store import Action, Settlement
+from oncebus.model.access import Right, fresh_rule, make_token
+from oncebus.model.entities import Queue
+from oncebus.programs.serve.app import make_app
+from oncebus.programs.serve.gateway import SWITCH_SECONDS
+from oncebus.protocols.http import listen, server
 
 RESULTS = Path(__file__).parent.parent / "docs" / "bench" / "noisy.json"
 SECONDS = float(os.environ.get("BENCH_SECONDS", "30"))

@@ -16,18 +16,18 @@ from pathlib import Path
 import httpx
 
 from oncebus import amqp
-from oncebus.access import AuthorizationRule, Right, connection_string
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Catalogue, Queue
-from oncebus.folders import Folders
+from oncebus.engine.folders import Folders
 from oncebus.ledger import Ledger, Owner, Writer
+from oncebus.model.access import AuthorizationRule, Right, connection_string
+from oncebus.model.entities import Catalogue, Queue
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.planning import Planner
 from oncebus.pipeline.query import resume
-from oncebus.serve.app import make_app
+from oncebus.programs.serve.app import make_app
 
 QUEUES = 2_000
 BUSY = 500

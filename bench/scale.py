@@ -1,7 +1,7 @@
-"""Prints the tables of docs/scale.md: how a ledger grows with rate and window, on paper and counted.
+"""Prints the tables of docs/reference/windows.md: how a ledger grows with rate and window, on paper and counted.
 
 python -m bench.scale            print all tables
-python -m bench.scale write      put them into docs/scale.md
+python -m bench.scale write      put them into docs/reference/windows.md
 python -m bench.scale count      count the simulations again, into docs/bench/scale.json (a minute)
 python -m bench.scale measure    measure this machine again, into docs/bench/scale.json (a minute)
 python -m bench.scale spark      the same for Spark (two minutes); the CPU time of a row is from docs/decisions/0019
@@ -23,7 +23,7 @@ from typing import Any
 from bench.scale_model import AZURE, DAY, LISTINGS, PRICES, S3, SCANS, Ledger, Load, Store
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "scale.md"
+PAGE = ROOT / "docs" / "reference" / "windows.md"
 RESULTS = ROOT / "docs" / "bench" / "scale.json"
 
 HOUR = 3_600

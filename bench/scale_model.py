@@ -1,8 +1,8 @@
 """Models a ledger in its steady state: ids, bytes, files, merges and requests, from the load alone.
 
 All parts of a batch get the same number of new ids, so the model follows one part and multiplies. Eight neighbouring
-runs of a tier become one run of the next tier, until a run is full or the window ends. docs/scale.md shows the results,
-and tests/test_scale.py compares them with a real ledger.
+runs of a tier become one run of the next tier, until a run is full or the window ends. docs/reference/windows.md shows
+the results, and tests/test_scale.py compares them with a real ledger.
 """
 
 from __future__ import annotations

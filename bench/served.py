@@ -86,7 +86,7 @@ def served(environment: Mapping[str, str] | None = None, *options: str) -> Itera
     ) as scratch:
         entities = Path(scratch) / "entities.json"
         entities.write_text(json.dumps(ENTITIES))
-        command = [sys.executable, "-m", "oncebus.cli", "serve", "--data", str(Path(scratch) / "data")]
+        command = [sys.executable, "-m", "oncebus.programs.cli", "serve", "--data", str(Path(scratch) / "data")]
         command += ["--http-port", "0", "--amqp-port", "0", "--master", "local[2]", "--entities", str(entities)]
         command.append("--print-connection-string")
         given = {

@@ -48,7 +48,7 @@ def dedup(source: Path, folder: Path) -> Path:
     command = ["dedup", str(source), "--key", "id", "--time", "at", "--window", "10 minutes"]
     command += ["--out", str(out), "--duplicates", str(dropped), "--ledger", str(folder / "ledger")]
     print("\n$ oncebus " + " ".join(f"'{word}'" if " " in word else word for word in command), flush=True)
-    subprocess.run([sys.executable, "-m", "oncebus.cli", *command], check=True)
+    subprocess.run([sys.executable, "-m", "oncebus.programs.cli", *command], check=True)
     return dropped
 
 

@@ -32,9 +32,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
+from oncebus.model.access import KeyFile, make_token
+from oncebus.values.durations import HOUR
 
 MESSAGES = 10_000
 REPEATS = 1_000
@@ -269,7 +269,7 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
     out, err = folder / "out", folder / "err"
     with out.open("w") as said, err.open("w") as logged:
         process = subprocess.Popen(
-            [sys.executable, "-m", "oncebus.cli", *words], stdout=said, stderr=logged, start_new_session=True
+            [sys.executable, "-m", "oncebus.programs.cli", *words], stdout=said, stderr=logged, start_new_session=True
         )
     try:
         started = time.monotonic()

@@ -51,7 +51,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_contain_every_file_of_the_package(dist: Path) -> None:
     assert sorted(os.listdir(dist)) == sorted(NAMES.values())
     wanted = files_of_package()
-    assert {"oncebus/py.typed", "oncebus/portal/static/portal.css"} <= wanted
+    assert {"oncebus/py.typed", "oncebus/protocols/portal/static/portal.css"} <= wanted
     with zipfile.ZipFile(dist / NAMES["wheel"]) as wheel:
         assert {name for name in wheel.namelist() if name.startswith("oncebus/")} == wanted
     with tarfile.open(dist / NAMES["source"]) as source:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from oncebus.durations import (
+from oncebus.values.durations import (
     DAY,
     HOUR,
     LONGEST,

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
-from oncebus.dedup.outputs import Outputs
-from oncebus.entities import Catalogue, CatalogueFiles
-from oncebus.files import make_folder
-from oncebus.folders import Folders
-from oncebus.inbox import BodyFiles, InboxWriter
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import BodyFiles, InboxWriter
+from oncebus.engine.outbox import Outbox
 from oncebus.ledger.storage import storage_at
-from oncebus.outbox import Outbox
+from oncebus.model.access import KeyFile
+from oncebus.model.entities import Catalogue, CatalogueFiles
+from oncebus.programs.dedup.outputs import Outputs
+from oncebus.values.files import make_folder
 
 
 def open_broker(folder: Path) -> None:
@@ -31,7 +31,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "data": lambda folder: Folders(folder).make(),
     "broker": open_broker,
     "inbox": lambda folder: InboxWriter.open(folder, 2).close(),
-    "blobs": lambda folder: BodyFiles(folder).write(b"body"),
+    "bodies": lambda folder: BodyFiles(folder).write(b"body"),
     "outbox": lambda folder: Outbox(folder).begin(),
     "catalogue": lambda folder: CatalogueFiles(folder).publish(Catalogue(version=1)),
     "ledger": lambda folder: storage_at(os.fspath(folder)).publish("name", [b"content"]),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
-from oncebus.folders import Folders
-from oncebus.serve.certificate import own_certificate
-from oncebus.serve.checks import CannotServe, make_data_folder
+from oncebus.engine.folders import Folders
+from oncebus.model.access import KeyFile
+from oncebus.programs.serve.certificate import own_certificate
+from oncebus.programs.serve.checks import CannotServe, make_data_folder
 
 NOW = 1_790_000_000_000_000
 

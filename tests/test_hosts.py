@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.hosts import is_address, is_private_name, is_this_machine
+from oncebus.values.hosts import is_address, is_private_name, is_this_machine
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "fe80::1", "2001:db8::10.0.0.1"])

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from oncebus import listening
 from oncebus.broker.clock import wall_time
-from oncebus.http import listen
-from oncebus.listening import SECONDS_BETWEEN_WARNINGS, STRANGERS_PART, FirstBytes, Places, serve
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, connection_limits
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.programs.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, connection_limits
+from oncebus.protocols import listening
+from oncebus.protocols.http import listen
+from oncebus.protocols.listening import SECONDS_BETWEEN_WARNINGS, STRANGERS_PART, FirstBytes, Places, serve
 
 PATIENCE = 60
 

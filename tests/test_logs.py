@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.access import Right, connection_string, fresh_rule, make_token
-from oncebus.logs import (
+from oncebus.model.access import Right, connection_string, fresh_rule, make_token
+from oncebus.values.logs import (
     ALIKE_SECONDS,
     LOGGER,
     MOST_ALIKE,

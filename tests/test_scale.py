@@ -1,4 +1,4 @@
-"""The model of docs/scale.md agrees with a real ledger, and the page with the program that makes its tables."""
+"""The model of docs/reference/windows.md agrees with a real ledger, and the page with the program that makes it."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus import settings as settings_module
-from oncebus.durations import DAY, MINUTE, SECOND
-from oncebus.settings import Settings, SettingsError, load, table, variable
+from oncebus.values import settings as settings_module
+from oncebus.values.durations import DAY, MINUTE, SECOND
+from oncebus.values.settings import Settings, SettingsError, load, table, variable
 
 NAMES = [entry.name for entry in fields(Settings)]
 
@@ -181,7 +181,7 @@ def test_settings_cannot_be_changed() -> None:
 
 def test_the_table_in_the_docs_is_the_one_of_the_dataclass() -> None:
     assert list(settings_module.SETTINGS) == NAMES
-    docs = Path(__file__).parents[1] / "docs" / "settings.md"
+    docs = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
     assert table() in docs.read_text()
     assert [row.split("`")[1] for row in table().splitlines()[2:]] == NAMES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.untrusted_json import DEEPEST, MOST_VALUES, TooDeep, TooManyValues, parse_json
+from oncebus.protocols.untrusted_json import DEEPEST, MOST_VALUES, TooDeep, TooManyValues, parse_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='a"\\[]{},:é\n'),
@@ -60,7 +60,7 @@ def test_very_many_values_are_never_parsed(text: str, monkeypatch: pytest.Monkey
     def parse(*_: object, **__: object) -> None:
         raise AssertionError("it was parsed")
 
-    monkeypatch.setattr("oncebus.untrusted_json.json.loads", parse)
+    monkeypatch.setattr("oncebus.protocols.untrusted_json.json.loads", parse)
     with pytest.raises(TooManyValues, match="more than 100,000 values"):
         parse_json(text)
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from oncebus import watching
-from oncebus.watching import Watch, sign
+from oncebus.values import watching
+from oncebus.values.watching import Watch, sign
 
 LONG = 60.0
 

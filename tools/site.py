@@ -17,9 +17,10 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
-# The names that the root's pages have on the site.
+# The names on the site of pages whose own name is taken there, or that lie outside of docs.
 PAGES = {
     "README.md": "index.md",
+    "docs/README.md": "documentation.md",
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -42,7 +43,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the root's pages to the site."""
+    """Add the root's pages to the site, and give the front page of docs its own name."""
+    files.remove(files.get_file_from_path("README.md"))
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     return files
@@ -76,8 +78,8 @@ def with_site_links(markdown: str, page: str) -> str:
 
 def _path_on_site(found: Path) -> Path | None:
     """Return the path of a file's page on the site; None if the file is not a page."""
-    if (name := str(found.relative_to(ROOT))) in PAGES:
-        return DOCS / PAGES[name]
     if found.is_dir():
         found = found / "README.md"
+    if (name := str(found.relative_to(ROOT))) in PAGES:
+        return DOCS / PAGES[name]
     return found if found.is_relative_to(DOCS) and found.is_file() else None

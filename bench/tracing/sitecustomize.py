@@ -40,7 +40,7 @@ POINTS: dict[str, dict[str, tuple[str | None, str | None]]] = {
     },
     "oncebus.ledger.local_storage": {"LocalStorage.publish": (None, "run")},
     "oncebus.broker.ingest": {"Ingester._ingest": ("found", None)},
-    "oncebus.store.ingest": {"Ingest.ingest": ("ingest", "inserted")},
+    "oncebus.engine.store.ingest": {"Ingest.ingest": ("ingest", "inserted")},
     "oncebus.broker.core": {"Core.ingested": ("ingested", None)},
 }
 """Of each module: the function, and the names of the points when it is called and when it has returned."""

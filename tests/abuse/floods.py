@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oncebus.access import AuthorizationRule
+from oncebus.model.access import AuthorizationRule
 from serve.programs import TESTS
 
 from .gateways import Gateway

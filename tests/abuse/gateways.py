@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from oncebus.access import AuthorizationRule, KeyFile, Right
-from oncebus.serve.certificate import CERTIFICATE
+from oncebus.model.access import AuthorizationRule, KeyFile, Right
+from oncebus.programs.serve.certificate import CERTIFICATE
 from serve.clients import Client, Running
 from serve.programs import TESTS
 
@@ -20,10 +20,12 @@ QUEUES = ("quiet", "noisy")
 
 
 class Gateway:
-    """A running gateway, seen from outside. With TLS, clients trust `certificate`."""
+    """A running gateway, seen from outside. With TLS, clients trust `certificate`. `judge` is the pipeline."""
 
-    def __init__(self, running: Running, data: Path, url: str, ports: dict[str, int]) -> None:
-        self.running, self.data, self.url = running, data, url
+    def __init__(
+        self, running: Running, data: Path, url: str, ports: dict[str, int], judge: subprocess.Popen[bytes]
+    ) -> None:
+        self.running, self.data, self.url, self.judge = running, data, url, judge
         self.amqp_port, self.http_port = ports["amqp_port"], ports["http_port"]
         self.port = ports.get("port")
         """The port that serves everything, if there is one."""
@@ -70,22 +72,22 @@ def running_gateway(
     with ExitStack() as stack:
         running = Running(folder, "gateway", [*words, *options], within=within)
         stack.callback(running.clean_up)
-        stack.enter_context(_judge(data))
+        judge = stack.enter_context(_judge(data))
         url = running.ready()
-        gateway = Gateway(running, data, url, _ports(running))
+        gateway = Gateway(running, data, url, _ports(running), judge)
         yield gateway
         assert running.process.poll() is None, "the gateway did not survive"
         assert running.stop() == 0
 
 
 @contextmanager
-def _judge(data: Path) -> Iterator[None]:
+def _judge(data: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run detection and routing in a separate process, so that attackers in the test process do not slow them down."""
     words = [sys.executable, "-m", "abuse.judge", str(data)]
     with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE) as judging:
         assert judging.stdin is not None
         try:
-            yield
+            yield judging
             judging.stdin.close()
             assert judging.wait(30) == 0
         finally:

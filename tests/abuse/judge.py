@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from broker.in_process import InProcessPipeline
-from oncebus.folders import Folders
+from oncebus.engine.folders import Folders
 
 
 def main() -> None:

@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from amqp.client import sender, transfer, written
-from oncebus.access import Right, make_token
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Disposition, Flow, Target
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
-from oncebus.filters.budget import MOST_STEPS_OF_A_RULE
-from oncebus.portal.links import link
+from oncebus.model.access import Right, make_token
+from oncebus.model.filters.budget import MOST_STEPS_OF_A_RULE
+from oncebus.protocols.portal.links import link
+from oncebus.values.durations import HOUR
 from portal.visitor import Visitor
 from serve.clients import BATCH
 from serve.programs import until

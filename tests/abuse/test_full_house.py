@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.servicebus.limits import Limits
+from oncebus.protocols.servicebus.limits import Limits
 
 from .gateways import running_gateway
 from .house import Role, full_of

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from oncebus.access import Right, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
+from oncebus.model.access import Right, make_token
+from oncebus.values.durations import HOUR
 from serve.clients import BATCH
 from serve.programs import until
 

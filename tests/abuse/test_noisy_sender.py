@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 
@@ -42,6 +43,9 @@ def test_a_quiet_queue_keeps_working_and_the_noisy_one_has_to_wait(tmp_path: Pat
     with running_gateway(tmp_path) as gateway, victim(gateway, "http") as somebody:
         with Noise(gateway) as noise:
             until(lambda: len(noise.statuses) > 2 * CONNECTIONS, "noise", limit=120)
+            # However fast this machine is: while the pipeline stands still, it cannot keep up.
+            gateway.judge.send_signal(signal.SIGSTOP)
             until(lambda: gateway.http.metric("entity_waiting_sends", entity="noisy") > 0, "sends wait", limit=120)
+            gateway.judge.send_signal(signal.SIGCONT)
             somebody.goes_on()
         assert {*noise.statuses} <= {201, 503}

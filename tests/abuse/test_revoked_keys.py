@@ -10,8 +10,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSend
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from amqp.client import receiver, written
-from oncebus.access import Right, WhichKey, connection_string
 from oncebus.amqp.performatives import Attach, Detach, Source
+from oncebus.model.access import Right, WhichKey, connection_string
 
 from .attackers import attacker
 from .gateways import running_gateway

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.access import Right
+from oncebus.model.access import Right
 
 from .flood import FRAMES
 from .floods import flooded, probing

@@ -15,10 +15,10 @@ from abuse.attackers import amqp_connection
 from amqp.client import credit, receiver, sender, transfer, written
 from amqp.sockets import Socket
 from oncebus import amqp
-from oncebus.access import KeyFile
 from oncebus.amqp import Properties
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Close, Disposition, Source, Target, Transfer
+from oncebus.model.access import KeyFile
 from serve.clients import Client
 
 PATIENCE = 60.0

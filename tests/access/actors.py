@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from oncebus.access import AuthorizationRule, Grant, Operation, Right, authorize, make_token
-from oncebus.durations import HOUR
+from oncebus.model.access import AuthorizationRule, Grant, Operation, Right, authorize, make_token
+from oncebus.values.durations import HOUR
 
 NOW = 1_800_000_000_000_000
 LATER = NOW + HOUR

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from access.actors import HOST, LATER, LISTENER, NAMESPACE, NOW, OWNER, READER, ROOT, SENDER, ask, rules_of, token
-from oncebus.access import (
+from oncebus.model.access import (
     EMULATOR_RULE,
     AccessRefused,
     AuthorizationRule,
@@ -23,7 +23,7 @@ from oncebus.access import (
     make_token,
     renewed,
 )
-from oncebus.access.rights import Rights, table
+from oncebus.model.access.rights import Rights, table
 
 SEND, LISTEN, MANAGE = Operation.SEND, Operation.RECEIVE, Operation.UPDATE_ENTITY
 EVERYTHING = f"sb://{HOST}"
@@ -147,7 +147,7 @@ def test_rights_keep_the_order_they_were_given_in() -> None:
 
 
 def test_the_table_of_rights_in_the_docs_is_the_one_in_the_code() -> None:
-    docs = Path(__file__).parents[2] / "docs" / "access.md"
+    docs = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
     assert table() in docs.read_text()
     assert len(table().splitlines()) == len(Operation) + 2
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.access import ROOT_RULE, KeyFile, KeyFileError, Right, WhichKey
-from oncebus.access import keys as keys_module
+from oncebus.model.access import ROOT_RULE, KeyFile, KeyFileError, Right, WhichKey
+from oncebus.model.access import keys as keys_module
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.access.scopes import LONGEST_PATH, MOST_SEGMENTS, BadScope, Scope, path_of, same_host, scope_of
+from oncebus.model.access.scopes import LONGEST_PATH, MOST_SEGMENTS, BadScope, Scope, path_of, same_host, scope_of
 
 SEGMENTS = st.lists(
     st.sampled_from(["q", "Q", "q1", "q10", "Subscriptions", "$DeadLetterQueue", "a.b", "ä"]), max_size=4

@@ -14,10 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access.actors import HOST, LATER, NOW, ROOT, SENDER, ask, token
-from oncebus.access import AccessRefused, AuthorizationRule, Operation, Reason, Right, fresh_key, make_token, verify
-from oncebus.access import tokens as tokens_module
-from oncebus.access.tokens import LATEST, LONGEST_TOKEN, read_token
-from oncebus.durations import DAY, SECOND
+from oncebus.model.access import (
+    AccessRefused,
+    AuthorizationRule,
+    Operation,
+    Reason,
+    Right,
+    fresh_key,
+    make_token,
+    verify,
+)
+from oncebus.model.access import tokens as tokens_module
+from oncebus.model.access.tokens import LATEST, LONGEST_TOKEN, read_token
+from oncebus.values.durations import DAY, SECOND
 
 KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=";"), min_size=1, max_size=60)
 PATHS = st.lists(st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True), max_size=3).map("/".join)

@@ -7,7 +7,7 @@ import pytest
 
 from arm.management import management
 from atom.served import administration
-from oncebus.entities import Tier
+from oncebus.model.entities import Tier
 
 from .administrators import Administrator, Atom, ResourceManager
 from .served import Served, gateway_alone, whole_broker

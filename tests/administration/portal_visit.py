@@ -7,8 +7,8 @@ import ssl
 
 import httpx
 
-from oncebus.portal.links import BASE, STAMPED, STATIC, link, static_file
-from oncebus.portal.portal import PAGES
+from oncebus.protocols.portal.links import BASE, STAMPED, STATIC, link, static_file
+from oncebus.protocols.portal.portal import PAGES
 from serve.services import PATIENCE
 
 from .served import Served

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from oncebus.access import KeyFile, connection_string, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
-from oncebus.entities import Tier
-from oncebus.serve.certificate import CERTIFICATE
+from oncebus.model.access import KeyFile, connection_string, make_token
+from oncebus.model.entities import Tier
+from oncebus.programs.serve.certificate import CERTIFICATE
+from oncebus.values.durations import HOUR
 from serve.clients import Client, Running
 from serve.programs import until
 from serve.services import service

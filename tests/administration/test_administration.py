@@ -22,7 +22,7 @@ from atom.rule_cases import CASES, IDS, Case
 from atom.served import administration
 from clients import javascript
 from clients.test_samples import DOCS, blocks
-from oncebus.entities import Tier
+from oncebus.model.entities import Tier
 from serve.clients import ENVIRONMENT
 from serve.programs import until
 from serve.services import PATIENCE
@@ -242,7 +242,7 @@ def test_the_portal_answers_and_shows_nothing_without_a_key(serving: Served, adm
 
 def run(*words: str | Path) -> str:
     """Run a command of Oncebus, and return its output."""
-    command = [sys.executable, "-m", "oncebus.cli", *map(str, words)]
+    command = [sys.executable, "-m", "oncebus.programs.cli", *map(str, words)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -308,14 +308,14 @@ def is_detecting(serving: Served, queue: str) -> timedelta:
 
 
 def test_the_sample_of_the_atom_page_runs(serving: Served, tmp_path: Path) -> None:
-    (code,) = blocks("atom.md", "python")
+    (code,) = blocks("reference/atom.md", "python")
     own = {"orders": "sample/atom", "SharedAccessKey=…": f"SharedAccessKey={serving.root.primary_key}"}
     run_sample(code, serving, tmp_path, own)
     assert is_detecting(serving, "sample/atom") == timedelta(hours=1)
 
 
 def test_the_sample_of_the_resource_managers_page_runs(serving: Served, tmp_path: Path) -> None:
-    (code,) = blocks("arm.md", "python")
+    (code,) = blocks("reference/arm.md", "python")
     token = run("token", "--data", serving.data).strip()
     given = f"token, expires = {token!r}, {int(time.time()) + 3600}\n"
     run_sample(given + code, serving, tmp_path, {"orders": "sample/arm"})
@@ -323,7 +323,7 @@ def test_the_sample_of_the_resource_managers_page_runs(serving: Served, tmp_path
 
 
 def test_the_curl_request_of_the_atom_page_is_accepted(serving: Served) -> None:
-    page = (DOCS / "atom.md").read_text()
+    page = (DOCS / "reference" / "atom.md").read_text()
     found = re.search(r"curl -X PUT -H .* 'http://127\.0\.0\.1:5300/orders(\?[^']+)' -d '(.+?)'\n", page, re.DOTALL)
     assert found is not None
     status, _, said = serving.http.request("PUT", f"/sample/curl{found[1]}", found[2])

@@ -23,7 +23,7 @@ from oncebus.amqp.events import (
 from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import Accepted, AmqpError, Released, Source, Target
-from oncebus.amqp.protocol import AmqpProtocol, Wire
+from oncebus.protocols.servicebus.transport import AmqpProtocol, Wire
 
 CREDIT = 50
 

@@ -22,7 +22,7 @@ from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.limits import HANDSHAKE_SECONDS
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import AmqpError, Attach, Begin, Close, Disposition, End, Flow, Open, Transfer
-from oncebus.amqp.protocol import AmqpProtocol, Wire
+from oncebus.protocols.servicebus.transport import AmqpProtocol, Wire
 
 PLENTY = 2**31 - 1
 

@@ -16,7 +16,7 @@ from amqp.transports import on_transport, websockets
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT
 from oncebus.amqp.performatives import AmqpError, Attach, Close, Flow, Open
-from oncebus.amqp.protocol import AmqpProtocol
+from oncebus.protocols.servicebus.transport import AmqpProtocol
 
 IDLE_MS = 40
 LONGEST = 2 * IDLE_MS / 1000

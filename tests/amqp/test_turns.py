@@ -14,14 +14,15 @@ from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT
 from oncebus.amqp.limits import (
     DRAINED_BYTES,
     FRAME_WORK,
+    STATE_WORK,
     STEP_WORK,
     TURN_SECONDS,
     UNTRUSTED_TURN_SECONDS,
     UNTRUSTED_WORK,
 )
 from oncebus.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Received
-from oncebus.amqp.protocol import AmqpProtocol
-from oncebus.amqp.turns import Turns
+from oncebus.protocols.servicebus.transport import AmqpProtocol
+from oncebus.protocols.servicebus.turns import Turns
 
 BEGIN_END = written(BEGIN, channel=1) + written(End(), channel=1)
 
@@ -88,9 +89,10 @@ def test_a_reader_with_little_to_do_does_not_wait() -> None:
         (BEGIN_END, 2 * (1 + FRAME_WORK + 1)),
         (HEARTBEAT, 1),
         (written(credit(0, None, echo=True)), 1),
+        (written(Disposition(role=True, first=0, last=9, settled=False, state=Received(0, 0))), 1 + STATE_WORK),
         (written(receiver("r", 1)) + written(Detach(handle=1, closed=True)), 2 * (1 + FRAME_WORK + 1)),
     ],
-    ids=["begin-end", "empty", "flow", "attach-detach"],
+    ids=["begin-end", "empty", "flow", "disposition", "attach-detach"],
 )
 def test_frames_beyond_the_work_of_a_step_are_left_for_the_next(frame: bytes, work: int) -> None:
     client = Client()
@@ -131,9 +133,12 @@ def test_a_long_range_of_deliveries_is_much_work() -> None:
     assert client.connection.is_behind
 
 
-def test_a_peer_that_did_not_authenticate_may_send_few_frames() -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 8, 9], ids="pieces with {} bytes of the next frame".format)
+def test_a_peer_that_did_not_authenticate_may_send_few_frames(ahead: int) -> None:
     client = Client(trusted=False)
-    client.raw(BEGIN_END * 1000)
+    client.raw(BEGIN_END + BEGIN_END[:ahead])
+    for _ in range(1000):
+        client.raw(BEGIN_END[ahead:] + BEGIN_END[:ahead])
     close = client.answers()[-1].performative
     assert isinstance(close, Close)
     assert close.error is not None

@@ -21,7 +21,7 @@ from amqp.transports import websockets
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.limits import TRUSTED_MESSAGE_BYTES, UNTRUSTED_MESSAGE_BYTES, UNTRUSTED_MESSAGES
 from oncebus.amqp.performatives import Attach, Begin, Close, Flow, Open, Transfer
-from oncebus.amqp.websocket import LARGEST_PAYLOAD
+from oncebus.protocols.servicebus.websocket import LARGEST_PAYLOAD
 
 QUESTION = written(credit(0, None, echo=True))
 """A frame that is answered with a flow."""

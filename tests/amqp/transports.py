@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oncebus.amqp.protocol import AmqpProtocol
-from oncebus.amqp.websocket import WebSocket
+from oncebus.protocols.servicebus.transport import AmqpProtocol
+from oncebus.protocols.servicebus.websocket import WebSocket
 
 _is_websocket = False
 

@@ -8,9 +8,9 @@ from azure.core.credentials import AccessToken
 from azure.mgmt.servicebus import ServiceBusManagementClient
 
 from atom.served import Reachable
-from oncebus.access import AuthorizationRule, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR, SECOND
+from oncebus.model.access import AuthorizationRule, make_token
+from oncebus.values.durations import HOUR, SECOND
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 

@@ -8,7 +8,7 @@ import pytest
 
 from arm.resource_requests import NAMESPACE, Manager, refusal
 from httpfront.http_front import HOST, LISTENER, ROOT, SENDER, Front, scenario, token
-from oncebus.access import AuthorizationRule, Right
+from oncebus.model.access import AuthorizationRule, Right
 
 
 def test_the_rules_of_an_entity_and_their_keys(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ from azure.mgmt.servicebus.models import (
 
 from arm.management import SUBSCRIPTION, management
 from atom.served import Service, served
-from oncebus.access import Right, WhichKey
-from oncebus.entities import Tier
+from oncebus.model.access import Right, WhichKey
+from oncebus.model.entities import Tier
 
 GROUP, NAME = "group", "oncebus"
 NAMESPACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.ServiceBus/namespaces/{NAME}"

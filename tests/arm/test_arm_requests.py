@@ -9,7 +9,7 @@ import pytest
 
 from arm.resource_requests import NAMESPACE, SCOPE, VERSION, Manager, refusal
 from httpfront.http_front import HOST, Front, scenario
-from oncebus.entities import CorrelationFilter, FalseFilter, Rule, SqlFilter, Tier, TrueFilter
+from oncebus.model.entities import CorrelationFilter, FalseFilter, Rule, SqlFilter, Tier, TrueFilter
 
 
 def test_a_queue_is_a_resource(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
-from oncebus.arm import reading, resources
-from oncebus.arm.paths import ResourceName, Shape, is_resource, resource_of
-from oncebus.entities import (
+from oncebus.engine.store import Counts
+from oncebus.model.entities import (
     Catalogue,
     CorrelationFilter,
     FalseFilter,
@@ -25,11 +24,12 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.errors import OncebusError
-from oncebus.management.reading import read_description
-from oncebus.management.rules import read_rule
-from oncebus.management.runtime import Runtime
-from oncebus.store import Counts
+from oncebus.protocols.arm import reading, resources
+from oncebus.protocols.arm.paths import ResourceName, Shape, is_resource, resource_of
+from oncebus.protocols.management.reading import read_description
+from oncebus.protocols.management.rules import read_rule
+from oncebus.protocols.management.runtime import Runtime
+from oncebus.values.errors import OncebusError
 from properties import examples
 
 SCOPE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus"

@@ -8,7 +8,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from atom.served import Service, administration, served
 from httpfront.http_front import Front, Shared, running_front
-from oncebus.entities import Tier
+from oncebus.model.entities import Tier
 
 
 @pytest.fixture(scope="session")

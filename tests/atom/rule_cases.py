@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oncebus.entities import Tier
+from oncebus.model.entities import Tier
 
 BETWEEN = "The value supplied must be between {} and {}.\nParameter name: {}\nActual value was {}."
 WINDOW = BETWEEN.format("00:00:20", "7.00:00:00", "DuplicateDetectionHistoryTimeWindow", "{}")

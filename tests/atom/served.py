@@ -13,13 +13,13 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from broker.in_process import running_broker
 from in_thread import in_thread
-from oncebus.access import AuthorizationRule, KeyFile, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
-from oncebus.entities import Tier
-from oncebus.http import listen, server
-from oncebus.serve.app import make_app
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.model.access import AuthorizationRule, KeyFile, connection_string
+from oncebus.model.entities import Tier
+from oncebus.programs.serve.app import make_app
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.protocols.http import listen, server
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import pytest
 
 from atom.admin import VERSION, Admin, described, description, elements, refusal, titles, without_tracking
 from httpfront.http_front import LISTENER, ROOT, SENDER, Front, Shared, scenario, token
-from oncebus.access import AuthorizationRule, Right, make_token
-from oncebus.durations import HOUR
+from oncebus.model.access import AuthorizationRule, Right, make_token
+from oncebus.values.durations import HOUR
 
 REQUESTS = [
     ("GET", "orders", "Manage,EntityRead claims required"),

@@ -24,10 +24,10 @@ from azure.servicebus.management import (
 
 from atom.admin import without_tracking
 from atom.served import Service, administration
-from oncebus.access import Right
 from oncebus.amqp import encode_body
 from oncebus.broker.sending import Incoming
-from oncebus.entities import NO_LIMIT
+from oncebus.model.access import Right
+from oncebus.model.entities import NO_LIMIT
 
 
 def test_the_namespace(client: ServiceBusAdministrationClient) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.atom.document import LONGEST_NAME, MOST_DEPTH, MOST_ELEMENTS, read_document
-from oncebus.entities import BadRequest
+from oncebus.model.entities import BadRequest
+from oncebus.protocols.atom.document import LONGEST_NAME, MOST_DEPTH, MOST_ELEMENTS, read_document
 
 
 @pytest.mark.parametrize(

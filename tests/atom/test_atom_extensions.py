@@ -11,8 +11,8 @@ from azure.core.exceptions import HttpResponseError
 from atom.admin import VERSION, description
 from atom.served import administration, served
 from httpfront.http_front import Front, Shared
-from oncebus.durations import DAY
-from oncebus.entities import Queue
+from oncebus.model.entities import Queue
+from oncebus.values.durations import DAY
 
 
 def test_the_client_creates_and_updates_a_window_of_30_days_where_the_operator_allows_it(tmp_path: Path) -> None:

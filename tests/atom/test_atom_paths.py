@@ -17,7 +17,7 @@ from atom.admin import (
     titles,
 )
 from httpfront.http_front import SENDER, Front, Shared, scenario, token
-from oncebus.entities import Subscription
+from oncebus.model.entities import Subscription
 
 
 def test_unknown_versions_are_rejected(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from atom.admin import (
     titles,
 )
 from httpfront.http_front import HOST, Front, scenario
-from oncebus.entities import Rule, SqlFilter, Tier
+from oncebus.model.entities import Rule, SqlFilter, Tier
 
 
 def test_an_entity_is_created_changed_and_deleted(tmp_path: Path) -> None:

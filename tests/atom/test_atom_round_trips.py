@@ -13,12 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
-from oncebus.atom import markup
-from oncebus.atom.descriptions import NAMESPACES, read_description, written_description
-from oncebus.atom.document import read_document
-from oncebus.atom.entries import ATOM, Entry, Site, entry_response, etag_of, read_entry
-from oncebus.atom.rules import read_rule, written_rule
-from oncebus.entities import (
+from oncebus.model.entities import (
     Catalogue,
     CorrelationFilter,
     FalseFilter,
@@ -33,7 +28,12 @@ from oncebus.entities import (
     catalogue_from_json,
     catalogue_to_json,
 )
-from oncebus.entities.errors import BadRequest
+from oncebus.model.entities.errors import BadRequest
+from oncebus.protocols.atom import markup
+from oncebus.protocols.atom.descriptions import NAMESPACES, read_description, written_description
+from oncebus.protocols.atom.document import read_document
+from oncebus.protocols.atom.entries import ATOM, Entry, Site, entry_response, etag_of, read_entry
+from oncebus.protocols.atom.rules import read_rule, written_rule
 from properties import examples
 
 # Characters that XML can contain.

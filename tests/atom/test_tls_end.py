@@ -8,8 +8,8 @@ from pathlib import Path
 
 from httpfront.http_front import running_front
 from oncebus.broker.clock import wall_time
-from oncebus.http import listen, server
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.protocols.http import listen, server
 
 
 def test_the_server_does_not_wait_for_a_client_that_ignores_the_end_of_tls(tmp_path: Path) -> None:

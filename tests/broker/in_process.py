@@ -10,10 +10,10 @@ from pathlib import Path
 
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
-from oncebus.entities import Namespace, Tier
-from oncebus.entities.descriptions import LONGEST_WINDOW
-from oncebus.folders import Folders
+from oncebus.engine.folders import Folders
 from oncebus.ledger import Ledger, Owner, Writer
+from oncebus.model.entities import Namespace, Tier
+from oncebus.model.entities.descriptions import LONGEST_WINDOW
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.planning import Planner

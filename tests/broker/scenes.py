@@ -15,10 +15,10 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
 from oncebus.broker.core import Core
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Queue, Rule, Subscription, Tier, Topic
-from oncebus.entities.names import subscription_path
-from oncebus.folders import Folders
-from oncebus.store import Action, Counts, Duplicate, Mode, Outcome, Settlement, SubQueue
+from oncebus.engine.folders import Folders
+from oncebus.engine.store import Action, Counts, Duplicate, Mode, Outcome, Settlement, SubQueue
+from oncebus.model.entities import Queue, Rule, Subscription, Tier, Topic
+from oncebus.model.entities.names import subscription_path
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

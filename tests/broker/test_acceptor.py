@@ -13,7 +13,7 @@ from oncebus.broker import acceptor
 from oncebus.broker.acceptor import Acceptor, Charge, resolve
 from oncebus.broker.clock import time_passed
 from oncebus.broker.latencies import Latency
-from oncebus.inbox import InboxWriter, Row
+from oncebus.engine.inbox import InboxWriter, Row
 
 HOUR = 3600.0
 PATIENCE = 60.0

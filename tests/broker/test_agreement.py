@@ -11,19 +11,19 @@ import pytest
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import Scene, message, play, scene
 from broker.test_restart import copy_as_a_crash_would_leave_it
-from oncebus.agreement import DataMismatch, is_ahead, knows
 from oncebus.broker.broker import Broker
-from oncebus.folders import Folders
+from oncebus.engine.agreement import DataMismatch, is_ahead, knows
+from oncebus.engine.folders import Folders
+from oncebus.engine.outbox import Batch
 from oncebus.ledger import Generation
-from oncebus.monitoring.health import Health
-from oncebus.outbox import Batch
+from oncebus.protocols.monitoring.health import Health
 
-PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "blobs", "checkpoint"]
+PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "bodies", "checkpoint"]
 LARGE = bytes(100_000)
 
 # Each start makes a new checkpoint and deletes bodies that nobody names, and entities that nobody has used yet have
 # nothing that other parts could lack.
-HARMLESS = {("checkpoint", "older"), ("checkpoint", "newer"), ("blobs", "newer"), ("catalogue", "newer")}
+HARMLESS = {("checkpoint", "older"), ("checkpoint", "newer"), ("bodies", "newer"), ("catalogue", "newer")}
 
 
 async def work(stage: Scene, name: str, idles: bool) -> None:
@@ -121,7 +121,7 @@ def test_the_pipeline_refuses_a_ledger_and_an_outbox_of_different_times(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("part", ["inbox", "outbox", "ledger", "catalogue", "blobs"])
+@pytest.mark.parametrize("part", ["inbox", "outbox", "ledger", "catalogue", "bodies"])
 def test_a_part_that_is_lost_is_refused(tmp_path: Path, part: str) -> None:
     async def run() -> None:
         time = FakeTime()
@@ -138,7 +138,7 @@ def test_a_body_that_is_given_up_blocks_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         time = FakeTime()
         _, data = await two_copies(tmp_path, time, 1)
-        for body in (data / "blobs").iterdir():
+        for body in (data / "bodies").iterdir():
             body.unlink()
             body.touch()
         async with scene(data, time) as stage:

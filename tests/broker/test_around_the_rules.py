@@ -14,8 +14,10 @@ from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.errors import ServerBusy
-from oncebus.durations import LAST_MOMENT
-from oncebus.entities import (
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox.segment import HEADER_BYTES
+from oncebus.engine.store import Action, Counts, Outcome
+from oncebus.model.entities import (
     NO_LIMIT,
     BadRequest,
     EntityDisabled,
@@ -26,10 +28,8 @@ from oncebus.entities import (
     Rule,
     SqlFilter,
 )
-from oncebus.folders import Folders
-from oncebus.inbox.segment import HEADER_BYTES
-from oncebus.messages import NOBODY
-from oncebus.store import Action, Counts, Outcome
+from oncebus.model.messages import NOBODY
+from oncebus.values.durations import LAST_MOMENT
 
 
 def test_numbers_start_at_one_and_duplicates_leave_gaps(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ import pytest
 
 from broker.in_process import FakeTime
 from broker.scenes import SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
-from oncebus.entities import Tier
-from oncebus.inbox import BodyFiles, InboxFull
-from oncebus.store import Mode, StoreFull
+from oncebus.engine.inbox import BodyFiles, InboxFull
+from oncebus.engine.store import Mode, StoreFull
+from oncebus.model.entities import Tier
 
 LARGE = bytes(range(256)) * 400
 
 
 def files(data: Path) -> set[str]:
-    return set(os.listdir(data / "blobs"))
+    return set(os.listdir(data / "bodies"))
 
 
 async def delete_bodies(scene: Scene) -> None:
@@ -47,8 +47,8 @@ def test_a_start_deletes_the_bodies_that_no_message_names_and_no_others(tmp_path
             await first.send("q", message("in the inbox", LARGE))
             needed = files(tmp_path)
         # Written just before a crash, so that no row names them.
-        orphans = [BodyFiles(tmp_path / "blobs").write(LARGE) for _ in range(3)]
-        (tmp_path / "blobs" / ".tmp-half").write_bytes(b"half")
+        orphans = [BodyFiles(tmp_path / "bodies").write(LARGE) for _ in range(3)]
+        (tmp_path / "bodies" / ".tmp-half").write_bytes(b"half")
         assert files(tmp_path) == {*needed, *orphans, ".tmp-half"}
         async with scene(tmp_path, time) as second:
             assert files(tmp_path) == needed
@@ -65,9 +65,9 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
     async def plot(scene: Scene) -> None:
         await scene.queue()
         with monkeypatch.context() as patched:
-            patched.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
+            patched.setattr("oncebus.engine.inbox.writer.os.fdatasync", no_room)
             # The written bytes cannot be truncated either.
-            patched.setattr("oncebus.inbox.writer.os.ftruncate", no_room)
+            patched.setattr("oncebus.engine.inbox.writer.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
         await delete_bodies(scene)
@@ -89,7 +89,7 @@ def test_a_body_whose_row_was_refused_is_deleted_at_once_if_the_row_was_truncate
 
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        monkeypatch.setattr(f"oncebus.inbox.writer.os.{call}", no_room)
+        monkeypatch.setattr(f"oncebus.engine.inbox.writer.os.{call}", no_room)
         for _ in range(3):
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
@@ -106,8 +106,8 @@ def test_a_crash_that_brings_a_refused_row_back_finds_its_body(tmp_path: Path, m
     async def run() -> None:
         async with scene(tmp_path) as first:
             await first.queue()
-            monkeypatch.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
-            monkeypatch.setattr("oncebus.inbox.writer.os.ftruncate", no_room)
+            monkeypatch.setattr("oncebus.engine.inbox.writer.os.fdatasync", no_room)
+            monkeypatch.setattr("oncebus.engine.inbox.writer.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await first.send("q", message("a", LARGE))
             await delete_bodies(first)

@@ -10,8 +10,8 @@ import pytest
 
 from broker.scenes import SECOND, Scene, message, play
 from oncebus.broker.chores import EVERY_SECONDS, IDLE_EVERY_SECONDS, Chore
-from oncebus.inbox import InboxFull, Row
-from oncebus.messages import NOBODY
+from oncebus.engine.inbox import InboxFull, Row
+from oncebus.model.messages import NOBODY
 
 
 def fail_for(scene: Scene, entity: int) -> Callable[[int, list[Row]], asyncio.Future[int]]:

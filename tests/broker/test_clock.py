@@ -21,8 +21,8 @@ from oncebus.broker.clock import (
     time_passed,
     wall_time,
 )
-from oncebus.entities.limits import LONGEST_LOCK
-from oncebus.store import SessionLockLost
+from oncebus.engine.store import SessionLockLost
+from oncebus.model.entities.limits import LONGEST_LOCK
 
 START = FakeTime().now
 

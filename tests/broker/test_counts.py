@@ -6,8 +6,8 @@ from pathlib import Path
 
 from broker.scenes import HOUR, SECOND, Scene, message, play
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Rule, SqlFilter
-from oncebus.store import NAMESPACE, Action
+from oncebus.engine.store import NAMESPACE, Action
+from oncebus.model.entities import Rule, SqlFilter
 
 
 def test_every_message_counts_as_new_or_as_a_duplicate(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from broker.scenes import DEAD, MINUTE, SECOND, Scene, ids, message, play, sequences
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Received
-from oncebus.entities import InvalidOperation, NotFound
-from oncebus.store import Action, Mode, Outcome, SessionCannotBeLocked, SessionLockLost, SubQueue
+from oncebus.engine.store import Action, Mode, Outcome, SessionCannotBeLocked, SessionLockLost, SubQueue
+from oncebus.model.entities import InvalidOperation, NotFound
 
 Q = Address("q")
 
@@ -251,7 +251,7 @@ def test_large_bodies_have_files_that_are_deleted_with_their_messages(
         paths = [await scene.subscription(name) for name in ("s1", "s2")]
         body = bytes(range(256)) * 800
         await scene.send("t", message("a", body))
-        [file] = (tmp_path / "blobs").iterdir()
+        [file] = (tmp_path / "bodies").iterdir()
         for path in paths:
             [received] = await scene.receive(path, mode=mode)
             assert received.body.endswith(body)
@@ -273,7 +273,7 @@ def test_a_message_whose_body_is_damaged_does_not_take_its_neighbours_with_it(tm
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", message("a", bytes(100_000)), "b")
-        for file in (tmp_path / "blobs").iterdir():
+        for file in (tmp_path / "bodies").iterdir():
             file.write_bytes(b"damaged")
         assert await scene.taken() == ["b"]
 

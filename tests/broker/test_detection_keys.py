@@ -16,8 +16,8 @@ from broker.test_transactions import Client
 from oncebus import amqp
 from oncebus.amqp import AmqpSequence, AmqpValue, Float, Int, Symbol, Timestamp, UByte, ULong
 from oncebus.broker.sending import Incoming, SequenceNumbers, row_of, with_id
-from oncebus.entities import InvalidOperation, Queue
-from oncebus.store import Outcome
+from oncebus.engine.store import Outcome
+from oncebus.model.entities import InvalidOperation, Queue
 from reference import Message, Reference, counted
 
 KEYS = st.sampled_from(["messageId", "body", "property:order", "property:other"])

@@ -1,4 +1,4 @@
-"""Extensions beyond Azure, with a broker and its pipeline in the test's own process. See docs/extensions.md."""
+"""Extensions beyond Azure, with a broker and its pipeline in the test's process. See docs/reference/extensions.md."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from broker.in_process import FakeTime
 from broker.scenes import DAY, SECOND, Scene, play, scene
-from oncebus.entities import BadRequest, Catalogue, EntityError, OutOfRange, Queue, Tier, Topic
-from oncebus.entities.descriptions import DEFAULT_WINDOW
+from oncebus.model.entities import BadRequest, Catalogue, EntityError, OutOfRange, Queue, Tier, Topic
+from oncebus.model.entities.descriptions import DEFAULT_WINDOW
 
 
 def window(microseconds: int) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import MINUTE, SECOND, Scene, ids, message, play, scene
 from oncebus.broker.addresses import Address
-from oncebus.entities import BadRequest, InvalidOperation, NotFound, OutOfRange
+from oncebus.engine.store.forgets import FORGETS_KEPT
 from oncebus.ledger import Ledger
-from oncebus.store.forgets import FORGETS_KEPT
+from oncebus.model.entities import BadRequest, InvalidOperation, NotFound, OutOfRange
 
 
 def test_a_forgotten_id_can_be_sent_again_and_is_then_remembered_again(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from broker.in_process import FakeTime
 from broker.scenes import DEAD, HOUR, SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus import amqp
 from oncebus.broker.addresses import Address
-from oncebus.entities import EntityStatus, Rule, SqlAction, SqlFilter, TrueFilter
-from oncebus.store import Action, StoreFull
+from oncebus.engine.store import Action, StoreFull
+from oncebus.model.entities import EntityStatus, Rule, SqlAction, SqlFilter, TrueFilter
 
 
 def test_messages_forwarded_into_a_detecting_queue_are_checked_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from broker.in_process import running_broker
 from broker.scenes import Scene, play
-from oncebus.store import Action, Span, Store
+from oncebus.engine.store import Action, Span, Store
 
 
 def test_the_history_shows_what_happened_and_survives_a_restart(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import HOUR, MINUTE, Scene, message, play, scene
 from oncebus.broker.addresses import Address
-from oncebus.entities import Rule
+from oncebus.model.entities import Rule
 
 Q = Address("q")
 

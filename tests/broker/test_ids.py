@@ -10,7 +10,7 @@ import pytest
 
 from broker.scenes import HOUR, Scene, message, play
 from oncebus import amqp
-from oncebus.entities import BadRequest, OutOfRange, Tier
+from oncebus.model.entities import BadRequest, OutOfRange, Tier
 
 # 6. Ids: their length, how they are compared, and the type that comes back.
 

@@ -12,10 +12,10 @@ from broker.in_process import InProcessPipeline, running_broker
 from broker.scenes import message
 from oncebus.broker import ingest
 from oncebus.broker.addresses import Address
-from oncebus.entities import Queue
-from oncebus.folders import Folders
-from oncebus.outbox import Outbox
-from oncebus.store import Mode, Store
+from oncebus.engine.folders import Folders
+from oncebus.engine.outbox import Outbox
+from oncebus.engine.store import Mode, Store
+from oncebus.model.entities import Queue
 
 Q = Address("q")
 

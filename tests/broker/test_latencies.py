@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker.scenes import DEAD, Scene, message, play
 from oncebus.broker.latencies import BOUNDS, Latency
-from oncebus.entities import BadRequest
-from oncebus.store import Action
+from oncebus.engine.store import Action
+from oncebus.model.entities import BadRequest
 
 SECOND = 1_000_000
 

@@ -12,9 +12,9 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 from oncebus.broker.addresses import Address
-from oncebus.entities import EntityStatus
-from oncebus.messages import PARTITION_SHIFT
-from oncebus.store import Action, Mode, Outcome, State, StoreFull
+from oncebus.engine.store import Action, Mode, Outcome, State, StoreFull
+from oncebus.model.entities import EntityStatus
+from oncebus.model.messages import PARTITION_SHIFT
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -8,7 +8,7 @@ import pytest
 
 from broker.scenes import HOUR, Scene, message, play
 from oncebus.broker import broker as broker_module
-from oncebus.entities import BadRequest
+from oncebus.model.entities import BadRequest
 
 
 def test_only_duplicates_that_ask_get_another_number(tmp_path: Path) -> None:

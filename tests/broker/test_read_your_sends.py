@@ -11,7 +11,7 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import HOUR, Scene, ids, message, play, scene
 from oncebus.broker.addresses import Address
-from oncebus.store import Action, Mode, Outcome
+from oncebus.engine.store import Action, Mode, Outcome
 
 Look = Callable[[Scene, str], Awaitable[object]]
 

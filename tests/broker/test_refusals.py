@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from oncebus.access import AccessRefused, Reason
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.refusals import MOST_RECORDS, TOGETHER, Refusal, Refusals, reason_of
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.entities import BadRequest, EntityDisabled, NotFound, QuotaExceeded
+from oncebus.model.access import AccessRefused, Reason
+from oncebus.model.entities import BadRequest, EntityDisabled, NotFound, QuotaExceeded
 
 START = 1_790_000_000_000_000
 

@@ -16,19 +16,19 @@ from click.testing import CliRunner
 
 from broker.in_process import SHARDS, FakeTime, InProcessPipeline
 from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
-from oncebus.agreement import DataMismatch, RepairUnfinished, check_no_repair
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import TimesAhead
 from oncebus.broker.repair import CannotRepair, Repaired, give_up_ledger, repair_clock
-from oncebus.cli import main
-from oncebus.folders import Folders
-from oncebus.inbox import InboxInUse, InboxReader
+from oncebus.engine.agreement import DataMismatch, RepairUnfinished, check_no_repair
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import InboxInUse, InboxReader
+from oncebus.engine.outbox import Outbox
+from oncebus.engine.store import Action, Mode, Outcome
 from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.run import Run
 from oncebus.ledger.storage import storage_at
-from oncebus.outbox import Outbox
-from oncebus.store import Action, Mode, Outcome
+from oncebus.programs.cli import main
 
 YEAR = 365 * DAY
 WINDOW = 10 * MINUTE

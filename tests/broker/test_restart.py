@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
-from oncebus.entities import Queue
-from oncebus.folders import Folders
+from oncebus.engine.folders import Folders
+from oncebus.engine.outbox import OutboxError, write_part
+from oncebus.engine.store import Action, Mode, Outcome
 from oncebus.ledger import Owner
-from oncebus.outbox import OutboxError, write_part
+from oncebus.model.entities import Queue
 from oncebus.pipeline import batch, planning
-from oncebus.store import Action, Mode, Outcome
 from properties import examples
 
 WINDOW = 60

@@ -12,8 +12,8 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import DAY, DEAD, HOUR, SECOND, Scene, message, play, scene
 from oncebus.broker.addresses import Address
-from oncebus.entities import BadRequest, Catalogue, OutOfRange, Queue
-from oncebus.store import Action, Mode
+from oncebus.engine.store import Action, Mode
+from oncebus.model.entities import BadRequest, Catalogue, OutOfRange, Queue
 
 
 def window(seconds: float) -> dict[str, Any]:

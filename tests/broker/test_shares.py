@@ -15,7 +15,7 @@ from oncebus.broker import shares
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.shares import Shares
-from oncebus.durations import SECOND
+from oncebus.values.durations import SECOND
 
 NOISY, QUIET, OTHER = 1, 2, 3
 RATE = 10_000_000

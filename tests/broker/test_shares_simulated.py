@@ -12,7 +12,7 @@ import pytest
 
 from broker.in_process import FakeTime
 from oncebus.broker.shares import DELAY, Shares, work_of
-from oncebus.durations import SECOND
+from oncebus.values.durations import SECOND
 
 TICK, LENGTH = SECOND // 200, 30 * SECOND
 ACCEPTED = 60_000_000

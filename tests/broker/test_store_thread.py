@@ -12,8 +12,8 @@ import pytest
 
 from oncebus.broker.errors import BrokerClosed
 from oncebus.broker.store_thread import StoreThread
-from oncebus.errors import OncebusError
-from oncebus.store import Highest, SessionLockLost, Store, StoreFull
+from oncebus.engine.store import Highest, SessionLockLost, Store, StoreFull
+from oncebus.values.errors import OncebusError
 
 
 class Refused(OncebusError):

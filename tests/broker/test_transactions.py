@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from broker.scenes import DEAD, MINUTE, SECOND, Scene, message, play, scene
 from oncebus.broker import transactions as rules
 from oncebus.broker.addresses import Address
 from oncebus.broker.transactions import RolledBack, Transaction, TransactionLate, Transactions, UnknownTransaction, Via
-from oncebus.entities import BadRequest, InvalidOperation, NotFound, QuotaExceeded
-from oncebus.inbox import InboxFull, InboxReader, InboxWriter
-from oncebus.store import Action, ChangesRefused, Mode, Outcome, SessionLockLost, Settlement
+from oncebus.engine.inbox import InboxFull, InboxReader, InboxWriter
+from oncebus.engine.store import Action, ChangesRefused, Mode, Outcome, SessionLockLost, Settlement
+from oncebus.model.entities import BadRequest, InvalidOperation, NotFound, QuotaExceeded
 
 Q = Address("q")
 
@@ -524,7 +525,9 @@ def test_no_key_takes_all_the_memory_of_transactions(tmp_path: Path, monkeypatch
     async def plot(scene: Scene) -> None:
         await scene.queue()
         monkeypatch.setattr(rules, "MOST_BYTES_IN_ALL", 200_000)
-        greedy = [Client(scene, "greedy") for _ in range(3)]
+        # The first one declares its transaction before it has a key.
+        greedy = [Client(scene, key) for key in (None, "greedy", "greedy")]
+        greedy[0].all.key = "greedy"
         greedy[0].send("q", "a", body=bytes(45_000))
         greedy[1].send("q", "b", body=bytes(45_000))
         with pytest.raises(QuotaExceeded, match="The transactions of one key cannot hold 13"):
@@ -749,6 +752,45 @@ def test_dead_letters_can_be_settled_in_a_transaction(tmp_path: Path) -> None:
         await client.settle(dead)
         await client.commit()
         assert (await scene.peeked(), await scene.peeked(sub_queue=DEAD)) == (["again"], [])
+
+    play(tmp_path, plot)
+
+
+def test_a_dead_letter_is_not_dead_lettered_again_in_a_transaction_either(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        (received,) = await locked(scene, "1")
+        await scene.settle("q", received, Action.DEAD_LETTER)
+        (dead,) = await scene.receive(sub_queue=DEAD)
+        client = Client(scene)
+        assert await client.settle(dead, Action.DEAD_LETTER) is Outcome.ALREADY_DEAD_LETTERED
+        with pytest.raises(RolledBack, match="dead-letter"):
+            await client.commit()
+        # Its lock holds.
+        await scene.settle("q", dead, Action.RELEASE)
+        (again,) = await scene.receive(sub_queue=DEAD)
+        assert again.message.deliveries == dead.message.deliveries == 0
+
+    play(tmp_path, plot)
+
+
+def test_an_entity_that_is_deleted_while_its_message_is_settled_fails_the_transaction(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        (received,) = await locked(scene, "1")
+        client, catalogue = Client(scene), scene.broker.catalogue
+        gate = threading.Event()
+        busy = asyncio.create_task(scene.core.run(lambda _: gate.wait()))
+        settling = asyncio.create_task(client.settle(received))
+        deleting = asyncio.create_task(scene.delete_queue())
+        while scene.broker.catalogue is catalogue:
+            await asyncio.sleep(0.005)
+        gate.set()
+        assert await settling is Outcome.DONE
+        await asyncio.gather(busy, deleting)
+        with pytest.raises(RolledBack) as failed:
+            await client.commit()
+        assert isinstance(failed.value.reason, ChangesRefused)
 
     play(tmp_path, plot)
 

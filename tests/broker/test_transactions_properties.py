@@ -17,7 +17,7 @@ from broker.scenes import DAY, DEAD, SECOND, Scene, message, scene
 from broker.test_restart import copy_as_a_crash_would_leave_it
 from oncebus.broker.addresses import Address
 from oncebus.broker.transactions import RolledBack, Transaction, Transactions, UnknownTransaction, Via
-from oncebus.store import Action, Outcome, Settlement
+from oncebus.engine.store import Action, Outcome, Settlement
 from properties import examples
 
 LOCK = 60

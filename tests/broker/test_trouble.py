@@ -17,9 +17,9 @@ from broker.scenes import SECOND, Scene, ids, message, play
 from oncebus.broker import ingest as ingest_module
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import BrokerClosed
-from oncebus.entities import NotFound
-from oncebus.inbox import InboxError, InboxFull, RowsRefused, writer
-from oncebus.store import Action, EntryRefused, Mode, Outcome, Settlement, StoreFull
+from oncebus.engine.inbox import InboxError, InboxFull, RowsRefused, writer
+from oncebus.engine.store import Action, EntryRefused, Mode, Outcome, Settlement, StoreFull
+from oncebus.model.entities import NotFound
 
 Q = Address("q")
 
@@ -180,7 +180,7 @@ def test_an_entity_that_changes_while_a_large_body_is_written_is_checked_again(t
         with pytest.raises(NotFound):
             await sending
         async with asyncio.timeout(30):
-            while list((tmp_path / "blobs").iterdir()):
+            while list((tmp_path / "bodies").iterdir()):
                 await asyncio.sleep(0.005)
 
     play(tmp_path, plot)
@@ -212,7 +212,7 @@ def test_a_full_disk_refuses_a_send_with_one_clear_error_and_the_next_works(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patched:
-            patched.setattr(f"oncebus.inbox.writer.os.{call}", full)
+            patched.setattr(f"oncebus.engine.inbox.writer.os.{call}", full)
             for _ in range(2):
                 with pytest.raises(InboxFull, match="cannot be written: No space left on device"):
                     await scene.send("q", "a")

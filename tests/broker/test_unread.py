@@ -10,8 +10,8 @@ import pytest
 
 from oncebus.broker import unread
 from oncebus.broker.unread import left_in
-from oncebus.inbox import InboxReader, InboxWriter, Row
-from oncebus.messages import NOBODY
+from oncebus.engine.inbox import InboxReader, InboxWriter, Row
+from oncebus.model.messages import NOBODY
 
 
 def row(chance: random.Random) -> Row:
@@ -26,7 +26,7 @@ def row(chance: random.Random) -> Row:
         size=chance.randrange(9),
         head=b"",
         body=None,
-        blob=chance.choice([None, f"b{chance.randrange(99)}"]),
+        body_file=chance.choice([None, f"b{chance.randrange(99)}"]),
     )
 
 
@@ -47,8 +47,8 @@ def test_commits_come_with_their_bytes_their_oldest_time_and_their_bodies(
                 sizes[commit, each["entity"]] += each["size"]
                 if each["entity"] != NOBODY:
                     oldest[commit] = min(oldest.get(commit, 99), each["time"])
-                if each["blob"] is not None:
-                    bodies[commit].add(each["blob"])
+                if each["body_file"] is not None:
+                    bodies[commit].add(each["body_file"])
     found: defaultdict[tuple[int, int], int] = defaultdict(int)
     times: dict[int, int] = {}
     named: defaultdict[int, set[str]] = defaultdict(set)

@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 
 from broker.in_process import running_broker
 from in_thread import in_thread
-from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
-from oncebus.cli import main
-from oncebus.entities import Tier
-from oncebus.http import listen, server
-from oncebus.serve.addresses import write_addresses
-from oncebus.serve.app import make_app
+from oncebus.model.access import KeyFile
+from oncebus.model.entities import Tier
+from oncebus.programs.cli import main
+from oncebus.programs.serve.addresses import write_addresses
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.http import listen, server
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from oncebus.durations import HOUR
-from oncebus.entities import Tier
+from oncebus.model.entities import Tier
+from oncebus.values.durations import HOUR
 
 from .served_broker import Served, served_broker
 

@@ -9,9 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from oncebus.access import KeyFile, Right
-from oncebus.durations import HOUR, MINUTE
-from oncebus.entities import (
+from oncebus.model.access import KeyFile, Right
+from oncebus.model.entities import (
     NO_LIMIT,
     CorrelationFilter,
     EntityStatus,
@@ -23,6 +22,7 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
+from oncebus.values.durations import HOUR, MINUTE
 
 from .served_broker import Served
 

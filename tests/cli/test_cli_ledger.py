@@ -17,12 +17,12 @@ from ledger.test_asides import Checkpoint, batch_of_stream, open_aside
 from ledger.test_forgetting import accepted
 from ledger.test_generations import HERE
 from ledger.test_verification import flip, state
-from oncebus.cli import main
-from oncebus.cli.ledger_texts import day_rows, sightings_text
 from oncebus.detection import Rows
 from oncebus.detection.hashing import digests_of_keys
 from oncebus.ledger import Generation, Ledger, Memory, Owner, Sighting
 from oncebus.ledger.overview import Day
+from oncebus.programs.cli import main
+from oncebus.programs.cli.ledger_texts import day_rows, sightings_text
 
 
 def run(*words: str) -> tuple[int, str]:

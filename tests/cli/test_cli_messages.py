@@ -17,11 +17,11 @@ from oncebus.broker import broker as broker_module
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
-from oncebus.cli.duplicates import after_original
-from oncebus.cli.figures import TOTALS, Load, loads_of, rates_of
-from oncebus.cli.messages import NUMBER
-from oncebus.entities import Rule, SqlFilter, Subscription
-from oncebus.store import Mode
+from oncebus.engine.store import Mode
+from oncebus.model.entities import Rule, SqlFilter, Subscription
+from oncebus.programs.cli.duplicates import after_original
+from oncebus.programs.cli.figures import TOTALS, Load, loads_of, rates_of
+from oncebus.programs.cli.messages import NUMBER
 
 from .served_broker import Served
 
@@ -143,7 +143,7 @@ def test_the_time_after_the_original_is_shown_if_it_is_known() -> None:
 def test_followed_duplicates_are_printed_as_they_are_dropped(served: Served, name: str) -> None:
     served.ok("send", name, "x", "--count", "2", "--message-id", "a")
     served.do(served.broker.counts(name))
-    command = [sys.executable, "-m", "oncebus.cli", "duplicates", name, "--follow", "--data", str(served.data)]
+    command = [sys.executable, "-m", "oncebus.programs.cli", "duplicates", name, "--follow", "--data", str(served.data)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().endswith(" after it\n")
@@ -302,7 +302,17 @@ def test_rates_come_from_the_difference_of_two_counts() -> None:
 
 @pytest.mark.parametrize("words", [["--json"], []])
 def test_top_runs_until_it_is_interrupted(served: Served, name: str, words: list[str]) -> None:
-    command = [sys.executable, "-m", "oncebus.cli", "top", "--interval", "0.1", "--data", str(served.data), *words]
+    command = [
+        sys.executable,
+        "-m",
+        "oncebus.programs.cli",
+        "top",
+        "--interval",
+        "0.1",
+        "--data",
+        str(served.data),
+        *words,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         looks = 0

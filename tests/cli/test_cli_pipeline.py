@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from oncebus.cli import main
+from oncebus.programs.cli import main
 from pipeline.no_spark import without_spark
 
 pytestmark = pytest.mark.slow

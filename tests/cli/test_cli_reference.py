@@ -10,13 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from oncebus.cli import COMMANDS, main
-from oncebus.cli.reference import SHARED, Shared, commands, example_of, reference, written_into
+from oncebus.programs.cli import COMMANDS, main
+from oncebus.programs.cli.reference import SHARED, Shared, commands, example_of, reference, written_into
 
 from .served_broker import Served, served_broker
 from .test_cli_deploy import TEMPLATE
 
-DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 ALL = dict(commands())
 LEAVES = {path: command for path, command in ALL.items() if not isinstance(command, click.Group)}
 
@@ -38,7 +38,7 @@ RUNNABLE = [path for path in LEAVES if path.split()[1] not in RUN_ELSEWHERE]
 
 def test_the_reference_in_the_docs_is_up_to_date() -> None:
     text = DOCS.read_text()
-    assert reference() in text, "Run: python -m oncebus.cli.reference docs/cli.md"
+    assert reference() in text, "Run: python -m oncebus.programs.cli.reference docs/reference/cli.md"
     assert written_into(text) == text
 
 

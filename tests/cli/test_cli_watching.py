@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.cli.figures import TOTALS, Load, age
-from oncebus.cli.paths import subscription_path
-from oncebus.cli.watch import _rows
+from oncebus.programs.cli.figures import TOTALS, Load, age
+from oncebus.programs.cli.paths import subscription_path
+from oncebus.programs.cli.watch import _rows
 
 from .served_broker import Served
 
@@ -22,7 +22,17 @@ def test_watch_shows_one_entity_until_it_is_interrupted(served: Served) -> None:
     served.ok("queue", "create", "-n", name, "--enable-duplicate-detection")
     served.ok("send", name, "x", "--count", "3", "--message-id", "same")
     served.do(served.broker.counts(name))
-    command = [sys.executable, "-m", "oncebus.cli", "watch", name, "--interval", "0.1", "--data", str(served.data)]
+    command = [
+        sys.executable,
+        "-m",
+        "oncebus.programs.cli",
+        "watch",
+        name,
+        "--interval",
+        "0.1",
+        "--data",
+        str(served.data),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first, second = process.stdout.readline(), process.stdout.readline()

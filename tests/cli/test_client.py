@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from oncebus.broker.clock import wall_time
-from oncebus.cli.client import Client, NotAnswered
-from oncebus.serve.certificate import CERTIFICATE, FILE, own_certificate, with_certificate
-from oncebus.settings import Settings
+from oncebus.programs.cli.client import Client, NotAnswered
+from oncebus.programs.serve.certificate import CERTIFICATE, FILE, own_certificate, with_certificate
+from oncebus.values.settings import Settings
 
 from .own_authority import Authority
 

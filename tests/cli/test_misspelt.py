@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from oncebus.cli import main
+from oncebus.programs.cli import main
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from oncebus.cli.printing import json_text, print_json, print_line
+from oncebus.programs.cli.printing import json_text, print_json, print_line
 
 HOSTILE = "a\x1b[2J\x7f\x85\x9b2J\u202e\u2066\u200e\u2028\ufeff\U000e0001b"
 FRIENDLY = "Grüße, 世界 👍 [{\"'\\"

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from oncebus import logs
-from oncebus.access import ROOT_RULE, KeyFile, Operation, Right, authorize
 from oncebus.broker.clock import wall_time
-from oncebus.cli import COMMANDS, main
-from oncebus.durations import HOUR, SECOND
-from oncebus.serve.addresses import ClientAddress, write_addresses
-from oncebus.serve.service import environment
-from oncebus.serve.supervisor import Supervisor
-from oncebus.settings import Settings, load
+from oncebus.model.access import ROOT_RULE, KeyFile, Operation, Right, authorize
+from oncebus.programs.cli import COMMANDS, main
+from oncebus.programs.serve.addresses import ClientAddress, write_addresses
+from oncebus.programs.serve.service import environment
+from oncebus.programs.serve.supervisor import Supervisor
+from oncebus.values import logs
+from oncebus.values.durations import HOUR, SECOND
+from oncebus.values.settings import Settings, load
 
 OF_THE_BROKER = ["serve", "gateway", "pipeline", "duplicates", "connection-string", "token"]
 
@@ -53,7 +53,7 @@ def test_every_command_has_help_with_an_example_that_can_be_parsed(name: str) ->
 
 @pytest.mark.parametrize("name", OF_THE_BROKER)
 def test_every_command_is_in_the_docs_and_in_the_list(name: str) -> None:
-    docs = Path(__file__).parents[2] / "docs" / "serve.md"
+    docs = Path(__file__).parents[2] / "docs" / "reference" / "serve.md"
     assert f"`oncebus {name}" in docs.read_text()
     assert name in COMMANDS
     assert f"  {name} " in run("--help").output
@@ -134,7 +134,7 @@ def test_serve_prints_the_connection_string_at_once(
     # A line of a JSON log is JSON, also this one.
     (line,) = run(*given, "--log-format", "json").stdout.splitlines()
     assert json.loads(line)["message"] == hint
-    monkeypatch.setattr("oncebus.cli.serve.is_seen_by_a_person", lambda: True)
+    monkeypatch.setattr("oncebus.programs.cli.serve.is_seen_by_a_person", lambda: True)
     (again,) = run(*given).stdout.splitlines()
     assert key in again
 

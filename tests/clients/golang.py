@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from oncebus.access import connection_string
+from oncebus.model.access import connection_string
 
 from . import suite
 from .served import Served

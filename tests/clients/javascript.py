@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import npm
-from oncebus.access import connection_string
+from oncebus.model.access import connection_string
 
 from .served import Served
 

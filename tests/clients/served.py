@@ -15,10 +15,10 @@ from azure.servicebus.aio import ServiceBusReceiver as AsyncReceiver
 from azure.servicebus.management import ServiceBusAdministrationClient
 from proton.utils import BlockingConnection
 
-from oncebus.access import AuthorizationRule, KeyFile, Right, connection_string, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import SECOND
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.model.access import AuthorizationRule, KeyFile, Right, connection_string, make_token
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.values.durations import SECOND
 from serve.clients import Client, Running
 from serve.programs import until
 from serve.services import service

@@ -98,13 +98,13 @@ def test_every_sample_is_run() -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_documentation_shows_samples_that_are_run(language: str) -> None:
     files = [path.read_text() for path in (EXAMPLES / language).glob(f"*{LANGUAGES[language]}")]
-    shown = blocks("clients.md", language)
+    shown = blocks("guides/clients.md", language)
     assert shown
     assert [code for code in shown if code not in files] == []
 
 
 def test_the_sample_of_the_dialect_runs(served: Served) -> None:
-    (code, *_) = blocks("servicebus.md", "python")
+    (code, *_) = blocks("internals/servicebus.md", "python")
     shown = "…the line that oncebus serve prints…"
     assert shown in code
     assert run_python(code.replace(shown, served.string()), served) == ""

@@ -13,9 +13,9 @@ from pathlib import Path
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from pyspark.sql import DataFrame, SparkSession
 
-from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import SECOND
+from oncebus.model.access import KeyFile, make_token
+from oncebus.values.durations import SECOND
 from serve.clients import Client, Running, kill_everything
 from serve.programs import is_alive, until
 from serve.services import service

@@ -16,7 +16,7 @@ from oncebus.connector.schema import SCHEMA
 
 from .bus import DETECTS, Bus, numbered
 
-PAGE = "connector.md"
+PAGE = "reference/connector.md"
 
 
 def table(heading: str) -> list[list[str]]:

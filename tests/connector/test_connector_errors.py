@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from oncebus.errors import OncebusError
 from oncebus.spark import detect_duplicates
+from oncebus.values.errors import OncebusError
 from spark.streams import rows_in
 
 from .bus import DETECTS, Bus, drained, error_line, messages, stream, texts

@@ -25,8 +25,8 @@ from oncebus.connector.options import stream_options
 from oncebus.connector.receivers import Delivery, Received, Receivers
 from oncebus.connector.spool import read_part
 from oncebus.connector.stream import Intake, StreamSource
-from oncebus.durations import SECOND
-from oncebus.store import Mode
+from oncebus.engine.store import Mode
+from oncebus.values.durations import SECOND
 from servicebus.bus import PATIENCE, ROOT, Bus, running_bus
 
 Offset = dict[str, Any]

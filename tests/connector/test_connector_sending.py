@@ -14,7 +14,6 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from pyspark.sql.datasource import InputPartition
 
-from oncebus.access import make_token
 from oncebus.broker import admission
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import wall_time
@@ -29,9 +28,10 @@ from oncebus.connector.options import Entity, PeekOptions, SinkOptions
 from oncebus.connector.peeking import BatchSource
 from oncebus.connector.rows import message_from
 from oncebus.connector.sending import MOST_MESSAGES, Placed, Sending
-from oncebus.durations import SECOND
-from oncebus.entities import Namespace, Queue, Tier, Topic
-from oncebus.entities.errors import InvalidOperation, QuotaExceeded
+from oncebus.model.access import make_token
+from oncebus.model.entities import Namespace, Queue, Tier, Topic
+from oncebus.model.entities.errors import InvalidOperation, QuotaExceeded
+from oncebus.values.durations import SECOND
 from servicebus.bus import PATIENCE, ROOT, Bus, running_bus
 
 Row = dict[str, object]

@@ -25,9 +25,9 @@ from click.testing import CliRunner
 
 from cluster import QUICK_JVM
 from oncebus import __version__
-from oncebus.cli import main
-from oncebus.cli.dedup import _EXAMPLE
-from oncebus.dedup.outputs import MARKER, STATE
+from oncebus.programs.cli import main
+from oncebus.programs.cli.dedup import _EXAMPLE
+from oncebus.programs.dedup.outputs import MARKER, STATE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ARGUMENTS = ["--key", "id", "--time", "at", "--window", "10 minutes"]
@@ -50,7 +50,7 @@ def as_json(rows: list[Row]) -> str:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "oncebus.cli", "dedup", *map(str, arguments), "--master", "local[1]"]
+    return [sys.executable, "-m", "oncebus.programs.cli", "dedup", *map(str, arguments), "--master", "local[1]"]
 
 
 def without_progress(errors: str) -> str:
@@ -175,6 +175,8 @@ def test_after_a_kill_the_next_run_loses_and_repeats_nothing(tmp_path: Path) -> 
                 range(100, 200)
             )
         assert not (out / name / "_oncebus").exists()
+        # The ledger does not know for ever that the run has finished.
+        assert json.loads((out / name / MARKER).read_text())["generation"] is None
     # A third run does nothing and loses nothing.
     last = run(*arguments, "--json", cwd=tmp_path)
     assert json.loads(last.stdout)["finished_before"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.dedup.request import Request
-from oncebus.durations import BadDuration
+from oncebus.programs.dedup.request import Request
+from oncebus.values.durations import BadDuration
 
 
 def request(window: str) -> Request:

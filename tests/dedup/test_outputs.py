@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from oncebus.dedup import outputs
-from oncebus.dedup.outputs import (
+from oncebus.programs.dedup import outputs
+from oncebus.programs.dedup.outputs import (
     MARKER,
     STATE,
     Found,
@@ -65,6 +65,8 @@ def run(
         written = places.publish({"rows": 4}, {"token": places.token})
         step()
         ledger.committed.add(places.token)
+        step()
+        places.finish(written)
         step()
         return written
     finally:
@@ -155,6 +157,12 @@ def test_a_finished_run_is_not_repeated_even_with_overwrite(folders: list[Path])
     ledger = Ledger()
     run(folders, ledger, step=Steps())
     run(folders, ledger, overwrite=True, step=Steps(die_at=0))
+    assert content(folders[0]) == "rows"
+
+
+def test_a_finished_run_is_not_repeated_when_the_ledger_has_forgotten_it(folders: list[Path]) -> None:
+    run(folders, Ledger(), step=Steps())
+    run(folders, Ledger(), step=Steps(die_at=0))
     assert content(folders[0]) == "rows"
 
 

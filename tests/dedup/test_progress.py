@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from oncebus.dedup.progress import Display, Lines, speed
+from oncebus.programs.dedup.progress import Display, Lines, speed
 
 
 def test_without_a_terminal_a_line_is_printed_every_ten_seconds() -> None:

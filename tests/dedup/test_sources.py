@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oncebus.cli.errors import in_one_line
-from oncebus.dedup import DedupError
-from oncebus.dedup.sources import find_sources, guess_format, local_path, outermost
+from oncebus.programs.cli.errors import in_one_line
+from oncebus.programs.dedup import DedupError
+from oncebus.programs.dedup.sources import find_sources, guess_format, local_path, outermost
 from oncebus.spark.columns import BadColumn
 
 
@@ -40,6 +43,23 @@ def test_files_in_subfolders_are_found_but_hidden_ones_are_not(tmp_path: Path) -
     (tmp_path / "day=1").mkdir()
     (tmp_path / "day=1" / "g.json").write_text("{}")
     assert find_sources([str(tmp_path)], None).partitions == ["day"]
+
+
+def test_a_subfolder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.json").write_text("{}")
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if path == str(tmp_path / "b"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    # The tests may run as root, who may read everything.
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(DedupError, match=r"^Source '.*/b' cannot be read: Permission denied\.$"):
+        find_sources([str(tmp_path)], None)
 
 
 def test_a_changed_file_is_noticed(tmp_path: Path) -> None:

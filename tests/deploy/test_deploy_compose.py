@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft201909Validator, ValidationError
 
 import npm
-from oncebus.emulator.container import CONFIG, start_of
+from oncebus.protocols.emulator.container import CONFIG, start_of
 
 from .deployments import COMPOSE, DEPLOY, documents_in
 

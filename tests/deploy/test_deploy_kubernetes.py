@@ -8,8 +8,8 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from oncebus.emulator.container import start_of
-from oncebus.http.paths import LIVE, READY
+from oncebus.protocols.emulator.container import start_of
+from oncebus.protocols.http.paths import LIVE, READY
 
 from .deployments import DEPLOY, KUBERNETES, documents_in, pods_in
 

@@ -16,8 +16,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from cluster import free_port
-from oncebus.emulator.container import CONFIG
-from oncebus.serve.service import EMULATOR_READY
+from oncebus.programs.serve.service import EMULATOR_READY
+from oncebus.protocols.emulator.container import CONFIG
 
 from .containers import build, image_config, missing, running
 

@@ -15,13 +15,13 @@ from broker.in_process import running_broker
 from cli.served_broker import Served
 from clients import java, javascript
 from in_thread import in_thread
-from oncebus.access import KeyFile, connection_string
 from oncebus.broker.clock import wall_time
-from oncebus.http import listen, server
-from oncebus.serve.addresses import write_addresses
-from oncebus.serve.app import make_app
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.servicebus import make_server
+from oncebus.model.access import KeyFile, connection_string
+from oncebus.programs.serve.addresses import write_addresses
+from oncebus.programs.serve.app import make_app
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.protocols.http import listen, server
+from oncebus.protocols.servicebus import make_server
 
 TSCONFIG = Path(__file__).parents[2] / "examples" / "typescript" / "tsconfig.json"
 _PORT = "import azure.servicebus._pyamqp._connection as found\nfound.SECURE_PORT"

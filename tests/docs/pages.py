@@ -30,7 +30,9 @@ class Command(NamedTuple):
 
 
 def page(name: str) -> str:
-    return (DOCS / name).read_text()
+    """Return the text of a page, or of its section: `page.md#Section`."""
+    path, has_section, section = name.partition("#")
+    return sections(path)[section] if has_section else (DOCS / path).read_text()
 
 
 def blocks(name: str) -> list[Block]:

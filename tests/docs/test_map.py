@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from .pages import DOCS
+from .pages import DOCS, links
 
 ROOT = DOCS.parent
 PACKAGE = ROOT / "src" / "oncebus"
 MAPS = ["ARCHITECTURE.md", "CONTRIBUTING.md"]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))
-LONGEST_README = 80
+LONGEST_README = 89
 
 # A path in backticks, relative to the repository or to the package.
 _PATH = re.compile(r"`([A-Za-z_.][\w.-]*(?:/[\w.-]+)*/?)`")
@@ -103,13 +103,19 @@ TABLES = ["arm", "atom", "broker", "entities", "management", "servicebus", "temp
 
 @pytest.mark.parametrize("package", TABLES)
 def test_the_table_of_modules_is_complete(package: str) -> None:
-    text = (DOCS / f"{package}.md").read_text()
+    [page] = DOCS.rglob(f"{package}.md")
+    text = page.read_text()
     table = text.partition("\n| module |")[2].partition("\n\n")[0]
     named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+?)(?:\.py)?`", line.split("|")[1])}
     also = set(re.findall(r"`(\w+)\.py`", table))
-    there = {path.stem for path in (PACKAGE / package).glob("*.py")} - {"__init__"}
+    [folder] = [path.parent for path in PACKAGE.rglob(f"{package}/__init__.py")]
+    there = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert named <= there
     assert there - named - also == set()
+
+
+# Folders that only hold packages.
+GROUPS = {"engine", "model", "programs", "protocols", "sql", "values"}
 
 
 def test_every_package_is_on_the_map() -> None:
@@ -117,9 +123,17 @@ def test_every_package_is_on_the_map() -> None:
     table = text.partition("\n## What lives where\n")[2].partition("\n### ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages - named == set()
+    layers = {path.parent.name for path in PACKAGE.glob("*/*/__init__.py") if path.parent.parent != PACKAGE}
+    packages = layers | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages - named - GROUPS == set()
 
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README
+
+
+def test_every_page_is_two_clicks_from_the_front_door() -> None:
+    front = {DOCS / "README.md"}
+    first = {link for page in front for link in links(str(page.relative_to(DOCS)))}
+    second = {link for page in first if page.is_relative_to(DOCS) for link in links(str(page.relative_to(DOCS)))}
+    assert set(DOCS.rglob("*.md")) - front - first - second == set()

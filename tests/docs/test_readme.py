@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from oncebus.cli import main
+from oncebus.programs.cli import main
 
 from .documented import reading
 from .pages import DOCS, blocks

@@ -1,4 +1,4 @@
-"""Tests that docs/security.md names every limit of the gateway with its value."""
+"""Tests that docs/reference/security.md names every limit of the gateway with its value."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-import oncebus.http.limits
-import oncebus.servicebus.limits
-from oncebus import listening
+import oncebus.protocols.http.limits
+import oncebus.protocols.servicebus.limits
 from oncebus.amqp import limits as amqp_limits
 from oncebus.broker import transactions
+from oncebus.protocols import listening
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "security.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "security.md"
 UNITS = {"": 1, "s": 1, "KB": 1 << 10, "MB": 1 << 20}
 # A value, followed by its constant.
 CELLS = re.compile(r"\| (?P<number>[0-9.]+)(?: (?P<unit>s|KB|MB))? \| `(?P<name>oncebus\.[\w.]+)`")
 MODULES = (amqp_limits, listening, transactions)
-LIMITS = (oncebus.servicebus.limits.Limits, oncebus.http.limits.Limits)
+LIMITS = (oncebus.protocols.servicebus.limits.Limits, oncebus.protocols.http.limits.Limits)
 NOT_BOUNDS = {
     "oncebus.amqp.limits.MEGABYTE",
     # Imported there, or a text.
     "oncebus.broker.transactions.SECOND",
     "oncebus.broker.transactions.SPANS",
     # Limits of the health check, which are settings.
-    "oncebus.http.limits.Limits.lag",
-    "oncebus.http.limits.Limits.heartbeat",
+    "oncebus.protocols.http.limits.Limits.lag",
+    "oncebus.protocols.http.limits.Limits.heartbeat",
 }
 
 

@@ -15,7 +15,7 @@ from cluster import QUICK_JVM
 def doctor(folder: Path, *words: str, **environment: str) -> dict[str, Any]:
     """Run the command in a folder, and return its JSON. It may print nothing else."""
     done = subprocess.run(
-        [sys.executable, "-m", "oncebus.cli", "doctor", *words, "--json"],
+        [sys.executable, "-m", "oncebus.programs.cli", "doctor", *words, "--json"],
         env=os.environ | QUICK_JVM | environment,
         cwd=folder,
         stdin=subprocess.DEVNULL,

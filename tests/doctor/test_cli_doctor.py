@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cluster import free_port
-from oncebus.cli import main
+from oncebus.programs.cli import main
 
 from .commands import doctor, not_ok
 
@@ -85,7 +85,14 @@ def test_a_remote_url_that_spark_refuses_shows_no_token(parameters: str, problem
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         # In a process of its own: Spark refuses a remote session beside the one of other tests.
-        command = [sys.executable, "-m", "oncebus.cli", "doctor", "--remote", f"sc://127.0.0.1:{port}{parameters}"]
+        command = [
+            sys.executable,
+            "-m",
+            "oncebus.programs.cli",
+            "doctor",
+            "--remote",
+            f"sc://127.0.0.1:{port}{parameters}",
+        ]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 1
     assert problem.format(port=port) in done.stdout.splitlines()[-2]

@@ -14,7 +14,16 @@ import pytest
 from object_stores import Server
 from oncebus.doctor.findings import Status
 from oncebus.doctor.places import writing_finding
-from oncebus.doctor.trial import Trial, close_place, leave, list_place, look_for, new_name, open_place, try_place
+from oncebus.doctor.trial import (
+    Trial,
+    close_place,
+    leave,
+    list_place,
+    look_for,
+    new_name,
+    open_place,
+    try_place,
+)
 from oncebus.ledger import StorageError
 from oncebus.ledger.storage import storage_at
 from users import as_an_ordinary_user

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.durations import HOUR, MINUTE, SECOND
-from oncebus.emulator.config import WHAT, read_config
-from oncebus.entities import (
+from oncebus.model.entities import (
     NO_LIMIT,
     Catalogue,
     CorrelationFilter,
@@ -23,8 +21,10 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.management.entity_file import EntityFile
-from oncebus.management.problems import FileRefused, Problems
+from oncebus.protocols.emulator.config import WHAT, read_config
+from oncebus.protocols.management.entity_file import EntityFile
+from oncebus.protocols.management.problems import FileRefused, Problems
+from oncebus.values.durations import HOUR, MINUTE, SECOND
 
 from .emulator_config import SAMPLE, config_of, namespace_of, sample
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.cli.container import words_of
-from oncebus.emulator.config import WHAT, read_config
-from oncebus.emulator.container import BadVariable, Start, start_of
-from oncebus.entities import Catalogue
-from oncebus.management.entity_file import EntityFile
-from oncebus.serve.service import ready_lines
-from oncebus.settings import Settings, load
+from oncebus.model.entities import Catalogue
+from oncebus.programs.cli.container import words_of
+from oncebus.programs.serve.service import ready_lines
+from oncebus.protocols.emulator.config import WHAT, read_config
+from oncebus.protocols.emulator.container import BadVariable, Start, start_of
+from oncebus.protocols.management.entity_file import EntityFile
+from oncebus.values.settings import Settings, load
 
 OURS = Path("/share/Config.json")
 MOUNTED = Path("/mounted/Config.json")

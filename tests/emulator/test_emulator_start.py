@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oncebus.access import EMULATOR_RULE, AuthorizationRule, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.cli.client import Client, NotAnswered
-from oncebus.durations import HOUR, SECOND
-from oncebus.entities import Catalogue, CatalogueFiles, Queue
-from oncebus.folders import Folders
-from oncebus.management.problems import FileRefused
-from oncebus.serve.gateway import run_gateway
-from oncebus.settings import Settings, SettingsError, load
+from oncebus.engine.folders import Folders
+from oncebus.model.access import EMULATOR_RULE, AuthorizationRule, make_token
+from oncebus.model.entities import Catalogue, CatalogueFiles, Queue
+from oncebus.programs.cli.client import Client, NotAnswered
+from oncebus.programs.serve.gateway import run_gateway
+from oncebus.protocols.management.problems import FileRefused
+from oncebus.values.durations import HOUR, SECOND
+from oncebus.values.settings import Settings, SettingsError, load
 
 from .emulator_config import config_of, sample
 

@@ -9,8 +9,7 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from oncebus.amqp import Float, Int, Long, UByte
-from oncebus.durations import DAY, MINUTE, SECOND
-from oncebus.entities import (
+from oncebus.model.entities import (
     NO_LIMIT,
     AuthorizationRule,
     Catalogue,
@@ -30,7 +29,8 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.entities.filter_values import Moment, Span
+from oncebus.model.entities.filter_values import Moment, Span
+from oncebus.values.durations import DAY, MINUTE, SECOND
 
 TEXTS = st.text(max_size=8)
 TIMES = st.integers(0, 2**52)
@@ -59,7 +59,7 @@ FILTERS = st.one_of(
 )
 RULES = st.builds(Rule, TEXTS, FILTERS, st.none() | st.builds(SqlAction, TEXTS, PARAMETERS), TIMES)
 
-# At least `oncebus.access.authorization_rule.LEAST_KEY` characters, because clients may choose these keys.
+# At least `oncebus.model.access.authorization_rule.LEAST_KEY` characters, because clients may choose these keys.
 KEYS = st.text("aZ0+/=!~", min_size=16, max_size=20)
 AUTHORIZATION_RULES = st.builds(
     AuthorizationRule,

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from oncebus.durations import DAY, MINUTE, SECOND
-from oncebus.entities import (
+from oncebus.model.entities import (
     AlreadyExists,
     BadRequest,
     Catalogue,
     CorrelationFilter,
     EntityError,
-    ErrorKind,
     FalseFilter,
     Namespace,
     NotFound,
@@ -26,6 +24,8 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
+from oncebus.values.durations import DAY, MINUTE, SECOND
+from oncebus.values.errors import ErrorKind
 
 T1, T2 = 1_000_000, 2_000_000
 NAMESPACE = Namespace("ns")
@@ -106,7 +106,7 @@ def test_a_name_is_taken_in_any_letter_case(change: Callable[[], Catalogue], pat
     with pytest.raises(AlreadyExists) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
-        ErrorKind.CONFLICT,
+        ErrorKind.EXISTS,
         f"SubCode=40900. The messaging entity '{path}' already exists.",
     )
 
@@ -257,7 +257,7 @@ def test_forwarding_leads_to_an_existing_entity() -> None:
 def test_forwarding_to_nothing_is_refused(source: Queue, text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         SOME.created(source, T2)
-    assert raised.value.text.splitlines()[0] == text
+    assert str(raised.value).splitlines()[0] == text
 
 
 @pytest.mark.parametrize(
@@ -277,8 +277,8 @@ def test_a_subscription_forwards_to_any_queue_or_topic() -> None:
 
 
 def test_the_number_of_entities_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oncebus.entities.catalogue.MOST_QUEUES_AND_TOPICS", 2)
-    monkeypatch.setattr("oncebus.entities.catalogue.MOST_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr("oncebus.model.entities.catalogue.MOST_QUEUES_AND_TOPICS", 2)
+    monkeypatch.setattr("oncebus.model.entities.catalogue.MOST_SUBSCRIPTIONS", 1)
     with pytest.raises(QuotaExceeded) as raised:
         SOME.created(Queue(name="a"), T2)
     assert (raised.value.kind, raised.value.detail) == (
@@ -288,7 +288,7 @@ def test_the_number_of_entities_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
     )
     with pytest.raises(QuotaExceeded) as raised:
         SOME.created(Subscription(topic="news/world", name="s"), T2)
-    assert raised.value.text == (
+    assert str(raised.value) == (
         "The maximum entity count has been reached or exceeded for Topic: 'News/World'."
         " At most 1 subscriptions are allowed."
     )

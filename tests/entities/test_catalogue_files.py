@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.entities import Catalogue, CatalogueFileError, CatalogueFiles, Queue, catalogue_to_json
+from oncebus.model.entities import Catalogue, CatalogueFileError, CatalogueFiles, Queue, catalogue_to_json
 
 ONE = Catalogue().created(Queue(name="a"), 1)
 TWO = ONE.created(Queue(name="b"), 2)
@@ -138,7 +138,7 @@ def test_a_version_whose_folder_could_not_be_synced_is_not_there_and_can_be_publ
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("oncebus.entities.catalogue_files.sync_folder", fails)
+        patched.setattr("oncebus.model.entities.catalogue_files.sync_folder", fails)
         with pytest.raises(CatalogueFileError, match="cannot be written: Input/output error"):
             files.publish(TWO)
     assert files.versions() == [1]
@@ -174,7 +174,6 @@ def test_others_cannot_read_the_keys(files: CatalogueFiles, tmp_path: Path) -> N
 
 
 def test_loading_needs_no_spark() -> None:
-    code = (
-        "import sys, oncebus.entities; sys.exit(any(name in sys.modules for name in ('pyspark', 'pyarrow', 'numpy')))"
-    )
+    unwanted = "('pyspark', 'pyarrow', 'numpy')"
+    code = f"import sys, oncebus.model.entities; sys.exit(any(name in sys.modules for name in {unwanted}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from oncebus.durations import DAY, MINUTE
-from oncebus.entities import (
+from oncebus.model.entities import (
     Catalogue,
     EntityError,
     FalseFilter,
@@ -21,6 +20,7 @@ from oncebus.entities import (
     catalogue_from_json,
     catalogue_to_json,
 )
+from oncebus.values.durations import DAY, MINUTE
 from properties import examples
 
 NAMES = st.sampled_from(["a", "A", "b", "B", "c/d", "C/D", "not allowed"])
@@ -45,7 +45,7 @@ class Changes(RuleBasedStateMachine):
         try:
             self.catalogue = make()
         except EntityError as error:
-            assert error.text
+            assert str(error)
         else:
             assert self.catalogue.version == before.version + 1
             assert self.catalogue.next_id - before.next_id in (0, 1)

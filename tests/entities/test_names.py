@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.entities import BadRequest, path_of_address
-from oncebus.entities.names import check_path, check_rule_name, check_subscription_name
+from oncebus.model.entities import BadRequest, path_of_address
+from oncebus.model.entities.names import check_path, check_rule_name, check_subscription_name
 
 ALLOWED = "Entity segments can contain only letters, numbers, periods (.), hyphens (-), and underscores (_)."
 
@@ -40,7 +40,7 @@ def test_valid_names_of_queues_and_topics_are_accepted(path: str) -> None:
 def test_invalid_names_of_queues_and_topics_are_refused(path: str, text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         check_path(path)
-    assert (raised.value.sub_code, raised.value.text) == (40000, text)
+    assert (raised.value.sub_code, str(raised.value)) == (40000, text)
 
 
 @pytest.mark.parametrize("name", ["s", "S.1_a-b", "s" * 50])
@@ -62,7 +62,7 @@ def test_invalid_names_of_subscriptions_and_rules_are_refused(name: str, text: s
     for check in (check_subscription_name, check_rule_name):
         with pytest.raises(BadRequest) as raised:
             check(name)
-        assert raised.value.text == text
+        assert str(raised.value) == text
 
 
 def test_only_a_rule_may_be_called_default() -> None:

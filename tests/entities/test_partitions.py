@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.entities import effective_partition_key, partition_of
+from oncebus.model.entities import effective_partition_key, partition_of
 
 TEXTS = st.text(min_size=1)
 

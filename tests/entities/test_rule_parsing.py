@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.entities import Filter, Rule, SqlAction, SqlFilter
-from oncebus.entities.rule_parsing import check_expressions
-from oncebus.filters import BadRule
+from oncebus.model.entities import Filter, Rule, SqlAction, SqlFilter
+from oncebus.model.entities.rule_parsing import check_expressions
+from oncebus.model.filters import BadRule
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.entities import partition_of
-from oncebus.entities.session_ids import session_key
+from oncebus.model.entities import partition_of
+from oncebus.model.entities.session_ids import session_key
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.durations import DAY, HOUR, MINUTE, SECOND
-from oncebus.entities import NO_LIMIT, BadRequest, dotnet_timespan, iso_timespan, parse_timespan
-from oncebus.entities.timespans import in_words
+from oncebus.model.entities import NO_LIMIT, BadRequest, dotnet_timespan, iso_timespan, parse_timespan
+from oncebus.model.entities.timespans import in_words
+from oncebus.values.durations import DAY, HOUR, MINUTE, SECOND
 
 BELOW_NO_LIMIT = 10675199 * DAY - 1
 
@@ -64,7 +64,7 @@ def test_other_ways_of_writing_are_read(text: str, microseconds: int) -> None:
 def test_a_text_that_is_not_a_duration_is_a_bad_request_that_names_the_property(text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         parse_timespan(text, "LockDuration")
-    assert raised.value.text == (
+    assert str(raised.value) == (
         f"The value '{text}' of the property 'LockDuration' is not a duration. Write it like 'PT10M' or '00:10:00'."
     )
 

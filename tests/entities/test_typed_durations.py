@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.durations import HOUR, MINUTE, SECOND, BadDuration
-from oncebus.entities import NO_LIMIT
-from oncebus.entities.timespans import FORMS, duration_in
+from oncebus.model.entities import NO_LIMIT
+from oncebus.model.entities.timespans import FORMS, duration_in
+from oncebus.values.durations import HOUR, MINUTE, SECOND, BadDuration
 
 
 @pytest.mark.parametrize(

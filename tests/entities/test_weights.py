@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.entities import Rule, SqlAction, SqlFilter
-from oncebus.entities.weights import LIGHT, STEPS_PER_WEIGHT, TopicCost, costs_by_topic, weight
-from oncebus.filters.budget import STEPS_PER_BYTE, steps_of_messages
+from oncebus.model.entities import Rule, SqlAction, SqlFilter
+from oncebus.model.entities.weights import LIGHT, STEPS_PER_WEIGHT, TopicCost, costs_by_topic, weight
+from oncebus.model.filters.budget import STEPS_PER_BYTE, steps_of_messages
 from pipeline.judged_rows import TOPIC, catalogue
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from oncebus.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
+from oncebus.model.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
 
 UNKNOWN = object()
 

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from oncebus.filters import Decision, Properties, Rule, copies, parse_action, parse_filter
-from oncebus.filters.budget import (
+from oncebus.model.filters import Decision, Properties, Rule, copies, parse_action, parse_filter
+from oncebus.model.filters.budget import (
     LEAST_STEPS,
     MOST_STEPS_OF_A_MESSAGE,
     MOST_STEPS_OF_A_RULE,
@@ -15,7 +15,7 @@ from oncebus.filters.budget import (
     STEPS_PER_RULE,
     Budget,
 )
-from oncebus.filters.errors import EvaluationFailure
+from oncebus.model.filters.errors import EvaluationFailure
 
 LONG = "a" * 200_000
 SLOW = "%" + "a_" * 400 + "b%"

@@ -3,10 +3,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from oncebus.filters import Routed
-from oncebus.filters.properties import SETTABLE
+from oncebus.model.filters import Routed
+from oncebus.model.filters.properties import SETTABLE
 
-DOCS = (Path(__file__).parents[2] / "docs" / "filters.md").read_text()
+DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "filters.md").read_text()
 
 
 def test_the_example_in_the_docs_makes_the_copies_it_speaks_of() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from filters.naive import judge, like
 from filters.trees import PARAMETERS, messages, predicates, text_of
-from oncebus.filters import (
+from oncebus.model.filters import (
     FALSE,
     MATCH,
     NO_MATCH,
@@ -26,8 +26,8 @@ from oncebus.filters import (
     parse_filter,
     tree,
 )
-from oncebus.filters.like import matcher
-from oncebus.filters.parser import LONGEST_TEXT
+from oncebus.model.filters.like import matcher
+from oncebus.model.filters.parser import LONGEST_TEXT
 from properties import examples
 
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")

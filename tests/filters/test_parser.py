@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.trees import PARAMETERS, predicates, statements, text_of
-from oncebus.filters import BadRule, parse_action, parse_filter, tree
-from oncebus.filters.lexer import KEYWORDS
-from oncebus.filters.parser import DEEPEST, LONGEST_TEXT, MOST_STATEMENTS, MOST_TERMS, action_tree, filter_tree
+from oncebus.model.filters import BadRule, parse_action, parse_filter, tree
+from oncebus.model.filters.lexer import KEYWORDS
+from oncebus.model.filters.parser import DEEPEST, LONGEST_TEXT, MOST_STATEMENTS, MOST_TERMS, action_tree, filter_tree
 from properties import examples
 
 A, B, C = (tree.Comparison("=", tree.UserProperty(name), tree.Constant(1)) for name in "abc")

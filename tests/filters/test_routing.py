@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.trees import PARAMETERS, messages, statements, text_of
-from oncebus.filters import (
+from oncebus.model.filters import (
     FALSE,
     TRUE,
     Copy,
@@ -24,7 +24,7 @@ from oncebus.filters import (
     parse_filter,
     tree,
 )
-from oncebus.filters.parser import LONGEST_TEXT
+from oncebus.model.filters.parser import LONGEST_TEXT
 from properties import examples
 
 BEFORE = Properties({"MessageId": "m", "Label": "old"}, {"color": "red", "n": 7, "f": 1.5, "d": Decimal("1.50")})

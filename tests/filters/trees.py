@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from oncebus.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
-from oncebus.filters.lexer import KEYWORDS
+from oncebus.model.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
+from oncebus.model.filters.lexer import KEYWORDS
 
 NAMES = ["a", "b", "B", "color", "with space", "x]y", 'q"t', "like", "ödeme", "sys.Label", "_u"]
 TEXTS = ["", "a", "b", "ab", "it's", "100%", "a_b", "!", "a!%", "color", "sys.Label", "sys.", "Sys.no", "User.B", "\\"]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from atom.admin import VERSION, description, elements
-from oncebus.portal.links import link
+from oncebus.protocols.portal.links import link
 from serve.clients import BATCH, Client
 
 from .entities import DEAD_LETTERS, SINKS, filter_of, uid_of, wire_form

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from oncebus.access import KeyFile, connection_string
+from oncebus.model.access import KeyFile, connection_string
 from serve.clients import Client, Running, all_end, everything_below, kill_everything
 from serve.disk import SmallDisk, small_disk
 from serve.wrong_clock import WrongClock

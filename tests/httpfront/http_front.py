@@ -14,13 +14,13 @@ from urllib.parse import quote
 from starlette.applications import Starlette
 
 from broker.in_process import FakeTime, running_broker
-from oncebus.access import AuthorizationRule, Right, make_token
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
-from oncebus.durations import HOUR
-from oncebus.entities import Queue, Subscription, Tier, Topic
-from oncebus.http import Limits
-from oncebus.serve.app import make_app
+from oncebus.model.access import AuthorizationRule, Right, make_token
+from oncebus.model.entities import Queue, Subscription, Tier, Topic
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.http import Limits
+from oncebus.values.durations import HOUR
 
 HOST = "bus.example.org"
 ROOT = AuthorizationRule("RootManageSharedAccessKey", frozenset({Right.MANAGE}), "root-one", "root-two")

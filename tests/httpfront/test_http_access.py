@@ -10,9 +10,9 @@ import pytest
 
 from broker.in_process import FakeTime
 from httpfront.http_front import HOST, LISTENER, NAMESPACE, ROOT, SENDER, Front, Shared, scenario, token
-from oncebus.access import AuthorizationRule, KeyFileError, Right
-from oncebus.durations import SECOND
-from oncebus.http import requests
+from oncebus.model.access import AuthorizationRule, KeyFileError, Right
+from oncebus.protocols.http import requests
+from oncebus.values.durations import SECOND
 
 GUID = "00000000-0000-0000-0000-000000000001"
 ROUTES = [
@@ -209,8 +209,8 @@ def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_pat
 
 def test_only_some_refused_bodies_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that announce a body and do not send it get their response, and most of them are disconnected."""
-    monkeypatch.setattr("oncebus.http.requests.MOST_LEAVING", 2)
-    monkeypatch.setattr("oncebus.http.requests._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("oncebus.protocols.http.requests.MOST_LEAVING", 2)
+    monkeypatch.setattr("oncebus.protocols.http.requests._PATIENCE_SECONDS", 0.2)
 
     async def play(front: Front) -> None:
         await front.queue()

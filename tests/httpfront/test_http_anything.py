@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from httpfront.http_front import BATCH, Front, Shared, in_path
 from oncebus.amqp import Timestamp
-from oncebus.durations import LAST_MOMENT
-from oncebus.http.paths import Shape, lock_path, target_of
-from oncebus.http.properties import text_for, value_of
-from oncebus.http.times import iso8601, parse_time, rfc1123
+from oncebus.protocols.http.paths import Shape, lock_path, target_of
+from oncebus.protocols.http.properties import text_for, value_of
+from oncebus.protocols.http.times import iso8601, parse_time, rfc1123
+from oncebus.values.durations import LAST_MOMENT
 from properties import examples
 
 WORDS = [

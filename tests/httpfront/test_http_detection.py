@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from httpfront.http_front import LISTENER, ROOT, SENDER, Front, scenario, token
-from oncebus.durations import HOUR
+from oncebus.values.durations import HOUR
 
 
 def test_detection_is_switched_on_and_the_answer_says_since_when(tmp_path: Path) -> None:

@@ -11,17 +11,17 @@ import pytest
 
 from httpfront.http_front import BATCH, Front, Shared, scenario
 from oncebus import amqp
-from oncebus.access import AccessRefused, Reason
 from oncebus.amqp import EncodeError
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.entities import AlreadyExists, BadRequest, EntityDisabled, NotFound, QuotaExceeded
-from oncebus.errors import OncebusError
-from oncebus.http import Limits, Refused
-from oncebus.http.errors import answer
-from oncebus.inbox import InboxFull
-from oncebus.store import StoreFull
+from oncebus.engine.inbox import InboxFull
+from oncebus.engine.store import StoreFull
+from oncebus.model.access import AccessRefused, Reason
+from oncebus.model.entities import AlreadyExists, BadRequest, EntityDisabled, NotFound, QuotaExceeded
+from oncebus.protocols.http import Limits, Refused
+from oncebus.protocols.http.errors import answer
+from oncebus.values.errors import OncebusError
 
 NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
 GUID = "00000000-0000-0000-0000-000000000001"
@@ -224,7 +224,7 @@ def test_a_batch_that_is_too_large_for_its_entity_is_not_read(tmp_path: Path, mo
         return amqp_encode(properties, own, content)
 
     amqp_encode = amqp.encode_message
-    monkeypatch.setattr("oncebus.http.sending.amqp.encode_message", encode)
+    monkeypatch.setattr("oncebus.protocols.http.sending.amqp.encode_message", encode)
 
     async def play(front: Front) -> None:
         await front.queue()

@@ -14,9 +14,9 @@ import pytest
 
 from httpfront.http_front import HOST, ROOT, Front, running_front
 from httpfront.mutations import TOKEN, spoiled
-from oncebus.access import make_token
-from oncebus.durations import HOUR
-from oncebus.http import Limits, listen, server
+from oncebus.model.access import make_token
+from oncebus.protocols.http import Limits, listen, server
+from oncebus.values.durations import HOUR
 
 AT_ONCE = 64
 BLOCK = 2_000

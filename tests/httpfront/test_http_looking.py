@@ -15,11 +15,11 @@ from httpfront.http_front import LISTENER, ROOT, SENDER, Front, in_path, scenari
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
-from oncebus.durations import SECOND
-from oncebus.entities import Rule, SqlFilter, Subscription
-from oncebus.http.records import quarantine_page
-from oncebus.monitoring.health import Health
-from oncebus.store import Action, Quarantined, Settlement
+from oncebus.engine.store import Action, Quarantined, Settlement
+from oncebus.model.entities import Rule, SqlFilter, Subscription
+from oncebus.protocols.http.records import quarantine_page
+from oncebus.protocols.monitoring.health import Health
+from oncebus.values.durations import SECOND
 
 
 def health_of(monotonic: Callable[[], float] = lambda: 1.0, **facts: Any) -> Health:

@@ -14,7 +14,7 @@ from httpfront.http_front import BATCH, HOST, Front, Shared, in_path, scenario
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
-from oncebus.entities import EntityStatus, Queue, Tier
+from oncebus.model.entities import EntityStatus, Queue, Tier
 
 
 def test_a_message_is_locked_renewed_unlocked_and_completed(tmp_path: Path) -> None:
@@ -236,6 +236,20 @@ def test_a_message_with_invalid_amqp_is_still_delivered(tmp_path: Path) -> None:
         await front.broker.send("orders", [Incoming(b"\x00\x53\x73\xc0\x03\x01\xa1\x05", b"junk", "1")])
         answer = await front.take("orders")
         assert (answer.status, answer.body, answer.properties["MessageId"]) == (200, b"junk", "1")
+
+    scenario(tmp_path, play)
+
+
+def test_a_content_type_that_cannot_be_a_header_is_left_out(tmp_path: Path) -> None:
+    # 00 53 73: properties. The seventh is the content type, here as a string.
+    head = b"\x00\x53\x73\xc0\x0b\x07\x40\x40\x40\x40\x40\x40\xa1\x02" + "ö".encode()
+
+    async def play(front: Front) -> None:
+        await front.queue()
+        await front.broker.send("orders", [Incoming(head, amqp.encode_body(b"data"), "1")])
+        answer = await front.take("orders")
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/octet-stream")
+        assert answer.body == b"data"
 
     scenario(tmp_path, play)
 

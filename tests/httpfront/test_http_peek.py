@@ -6,7 +6,7 @@ from pathlib import Path
 
 from httpfront.http_front import LISTENER, SENDER, Front, scenario, token
 from oncebus.broker.addresses import Address
-from oncebus.store import Action, Settlement, SubQueue
+from oncebus.engine.store import Action, Settlement, SubQueue
 
 
 def test_peeking_shows_messages_in_any_state_and_leaves_them(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from httpfront.http_front import Front, scenario
 from oncebus import amqp
 from oncebus.amqp.limits import MOST_ELEMENTS
 from oncebus.broker.sending import Incoming
-from oncebus.http import receiving, rendering
-from oncebus.http.errors import Refused
-from oncebus.http.rendering import LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
-from oncebus.http.worker import Worker
-from oncebus.portal import contents
+from oncebus.protocols.http import receiving, rendering
+from oncebus.protocols.http.errors import Refused
+from oncebus.protocols.http.rendering import LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
+from oncebus.protocols.http.worker import Worker
+from oncebus.protocols.portal import contents
 from portal.visitor import Visitor, visit
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from httpfront.http_front import BATCH, Front, in_path, scenario
-from oncebus.durations import MINUTE, SECOND
-from oncebus.entities import BadRequest, Queue, Tier
+from oncebus.model.entities import BadRequest, Queue, Tier
+from oncebus.values.durations import MINUTE, SECOND
 
 DETECTING: dict[str, Any] = {"requires_duplicate_detection": True}
 

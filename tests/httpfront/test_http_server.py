@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -15,11 +16,11 @@ import pytest
 from httpfront.http_front import HOST, LISTENER, ROOT, Front, scenario, token
 from oncebus import amqp
 from oncebus.broker.addresses import Address
-from oncebus.entities import Tier
-from oncebus.http import CannotListen, HttpServer, Tls, listen, server
-from oncebus.http import protocol as http_protocol
-from oncebus.http.protocol import LONGEST_HEAD, MOST_HEADERS, MOST_PIPELINED
-from oncebus.serve.app import make_app
+from oncebus.model.entities import Tier
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.http import CannotListen, HttpServer, Tls, listen, server
+from oncebus.protocols.http import protocol as http_protocol
+from oncebus.protocols.http.protocol import LONGEST_HEAD, MOST_HEADERS, MOST_PIPELINED, Protocol
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
 PATIENCE = 60.0
@@ -184,6 +185,74 @@ def test_waiting_receives_give_way_and_lose_no_message(tmp_path: Path) -> None:
                 if each is not None:
                     each.cancel()
         finally:
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+async def ask_for_health(running: HttpServer) -> None:
+    answer = await exchange(running.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 "), answer
+
+
+def test_a_receive_gives_way_although_a_request_waits_behind_it(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        await front.queue()
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=1)
+        await running.start()
+        try:
+            ((reader, writer),) = await waiting_receives(front, running, 1)
+            writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            while not any(isinstance(each, Protocol) and each.pipeline for each in running.server_state.connections):
+                await asyncio.sleep(0.005)
+            await ask_for_health(running)
+            answer = await asyncio.wait_for(reader.read(), PATIENCE)
+            assert answer.startswith(b"HTTP/1.1 204 "), answer
+            assert b"connection: close" in answer
+            writer.close()
+        finally:
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+def test_a_receive_that_gives_way_returns_the_message_that_was_deleted_for_it(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        await front.queue()
+        await front.send("orders", b"kept")
+        await front.broker.counts("orders")
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=1)
+        await running.start()
+        first, second, begun = threading.Event(), threading.Event(), threading.Event()
+
+        def hold(_: object) -> None:
+            begun.set()
+            second.wait()
+
+        try:
+            # The store is busy, and works on the receive right after `hold`, in one transaction.
+            busy = [asyncio.create_task(front.core.run(work)) for work in (lambda _: first.wait(), hold)]
+            await asyncio.sleep(0)
+            uses = front.core.store_uses
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            headers = f"Host: x\r\nAuthorization: {token(front.time)}\r\n\r\n"
+            writer.write(f"DELETE /orders/messages/head?timeout=60 HTTP/1.1\r\n{headers}".encode())
+            while front.core.store_uses == uses:
+                await asyncio.sleep(0.005)
+            first.set()
+            await asyncio.to_thread(begun.wait)
+            await ask_for_health(running)
+            second.set()
+            answer = await asyncio.wait_for(reader.read(), PATIENCE)
+            assert answer.startswith(b"HTTP/1.1 200 "), answer
+            assert answer.endswith(b"kept")
+            # Nobody counts the connection any more.
+            assert b"connection: close" in answer
+            writer.close()
+            await asyncio.gather(*busy)
+        finally:
+            first.set()
+            second.set()
             await running.stop()
 
     scenario(tmp_path, run)

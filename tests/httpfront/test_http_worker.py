@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from oncebus.http.worker import SMALL, Worker
+from oncebus.protocols.http.worker import SMALL, Worker
 
 
 def test_keys_take_turns_and_small_work_does_not_wait() -> None:

@@ -12,8 +12,8 @@ from unittest import mock
 
 import pyarrow as pa
 
-from oncebus.inbox import InboxReader, Row
-from oncebus.inbox.rows import ROW_SCHEMA
+from oncebus.engine.inbox import InboxReader, Row
+from oncebus.engine.inbox.rows import ROW_SCHEMA
 
 
 def row(number: int, *, entity: int = 7, keyed: bool = True, body: bytes = b"body", time: int | None = None) -> Row:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.inbox import BodyFiles, InboxDamaged, InboxError, InboxFull
+from oncebus.engine.inbox import BodyFiles, InboxDamaged, InboxError, InboxFull
 
 
 def test_a_body_is_read_as_it_was_written(tmp_path: Path) -> None:
-    body_files = BodyFiles(tmp_path / "blobs")
+    body_files = BodyFiles(tmp_path / "bodies")
     body = random.Random(1).randbytes(200_000)
     name = body_files.write(body)
     assert bytes(body_files.read(name)) == body

@@ -18,7 +18,7 @@ import pytest
 from inboxes import as_batch, contents, disk_that_fails_to_sync, row, unsynced
 
 from oncebus.detection.keys import part_of
-from oncebus.inbox import (
+from oncebus.engine.inbox import (
     InboxDamaged,
     InboxError,
     InboxFull,
@@ -29,8 +29,8 @@ from oncebus.inbox import (
     Row,
     RowsRefused,
 )
-from oncebus.inbox.rows import SPREAD, shard_of, split
-from oncebus.messages import INBOX_SCHEMA
+from oncebus.engine.inbox.rows import SPREAD, shard_of, split
+from oncebus.model.messages import INBOX_SCHEMA
 
 
 @pytest.mark.parametrize("shards", [1, 3, 8, 200])
@@ -71,7 +71,7 @@ def files_open_in(folder: Path) -> list[str]:
 def test_reading_returns_what_was_appended_and_holds_no_file_open(tmp_path: Path) -> None:
     rows: list[Row] = [
         {**row(1), "scheduled": 5, "expires": 6, "partition_key": "p", "origin_entity": 7, "origin_sequence": 8},
-        {**row(2, keyed=False), "head": b"\0h", "body": None, "blob": "name"},
+        {**row(2, keyed=False), "head": b"\0h", "body": None, "body_file": "name"},
     ]
     with InboxWriter.open(tmp_path, 1) as writer:
         assert writer.append(rows, 12) == 1
@@ -122,7 +122,7 @@ def test_the_size_can_be_read_while_segments_come_and_go(tmp_path: Path) -> None
 
 def test_a_second_writer_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 1):
-        script = f"from oncebus.inbox import InboxWriter; InboxWriter.open({str(tmp_path)!r}, 1)"
+        script = f"from oncebus.engine.inbox import InboxWriter; InboxWriter.open({str(tmp_path)!r}, 1)"
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert "InboxInUse" in other.stderr
         with pytest.raises(InboxInUse, match="is being written by another process"):
@@ -220,7 +220,7 @@ def test_a_plan_is_bounded_by_bytes_and_each_header_is_read_once(tmp_path: Path)
         assert reader.plan(5, 100, 1) == 6
         assert reader.plan(6, 100, 10**9) == 40
         assert reader.plan(40, 100, 10**9) == 40
-        with mock.patch("oncebus.inbox.segment.decode_frame", side_effect=AssertionError):
+        with mock.patch("oncebus.engine.inbox.segment.decode_frame", side_effect=AssertionError):
             assert reader.plan(6, 20, 10**9) == 26
         place = reader.locate(27)
         batches = list(InboxReader(tmp_path).read(27, 40, place=place))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from inboxes import as_batch, contents, disk_full_after, disk_that_fails_to_sync, row, unsynced
 
-from oncebus.inbox import InboxDamaged, InboxError, InboxFull, InboxReader, InboxWriter, Row
-from oncebus.inbox.durable import encode_durable
-from oncebus.inbox.frame import encode_frame
-from oncebus.inbox.rows import split
-from oncebus.inbox.segment import list_segments, segment_path
+from oncebus.engine.inbox import InboxDamaged, InboxError, InboxFull, InboxReader, InboxWriter, Row
+from oncebus.engine.inbox.durable import encode_durable
+from oncebus.engine.inbox.frame import encode_frame
+from oncebus.engine.inbox.rows import split
+from oncebus.engine.inbox.segment import list_segments, segment_path
 from properties import examples
 
 SEGMENT_BYTES = 5000

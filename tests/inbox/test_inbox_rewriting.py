@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 from inboxes import row
 
-from oncebus.inbox import InboxDamaged, InboxReader, InboxWriter
-from oncebus.inbox.rewriting import rewrite_rows
+from oncebus.engine.inbox import InboxDamaged, InboxReader, InboxWriter
+from oncebus.engine.inbox.rewriting import rewrite_rows
 
 SHARDS = 3
 

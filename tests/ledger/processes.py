@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import Piece, Stamp
+from oncebus.values.errors import OncebusError
 
 
 class Died(Exception):

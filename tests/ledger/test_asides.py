@@ -352,6 +352,17 @@ def test_the_wrong_checkpoint_is_refused(ledger: Ledger, checkpoint: Checkpoint,
         ledger.batch(checkpoint=checkpoint.folder, query="x", batch=1)
 
 
+def test_a_checkpoint_without_the_first_numbered_batch_is_refused(ledger: Ledger, checkpoint: Checkpoint) -> None:
+    """The name of such a query says nothing about its checkpoint."""
+    first = ledger.batch(query="orders", batch=0)
+    first.begin(running, HERE)
+    with first:
+        judge_aside(first, message("x", 0))
+    aside = open_aside(ledger, checkpoint, "x")
+    with pytest.raises(BadCheckpoint, match=r"has no batch, but ledger .* knows batch 0 of the query"):
+        aside.commit()
+
+
 def test_a_query_of_numbered_batches_continues_after_an_aside(ledger: Ledger, checkpoint: Checkpoint) -> None:
     """A batch of it that Spark repeats, although its block had ended, must have been committed before the aside."""
 
@@ -368,6 +379,32 @@ def test_a_query_of_numbered_batches_continues_after_an_aside(ledger: Ledger, ch
     open_aside(ledger, checkpoint, "x").commit()
     assert numbered(1, "x")
     assert numbered(2, "a")
+
+
+def test_a_batch_whose_query_is_taken_over_before_it_begins_is_an_ordinary_one(
+    ledger: Ledger, checkpoint: Checkpoint
+) -> None:
+    for number in range(10):
+        batch_of_stream(ledger, checkpoint, number, f"k{number}")
+    beside, over = ledger.batch(checkpoint=checkpoint.folder), ledger.batch(take_over=True)
+    over.begin(lambda _: False, HERE)
+    with over:
+        judge_aside(over, message("x", 20))
+    beside.begin(lambda _: False, HERE)
+    with beside:
+        assert is_duplicate(judge_aside(beside, message("x", 21)))
+    assert [each.is_batch for each in ledger.listing().generations] == [False, True, True]
+
+
+def test_a_query_that_starts_before_a_batch_beside_it_begins_keeps_its_turn(
+    ledger: Ledger, checkpoint: Checkpoint
+) -> None:
+    beside = ledger.batch(checkpoint=checkpoint.folder)
+    batch_of_stream(ledger, checkpoint, 0, "x")
+    beside.begin(running, HERE)
+    with beside:
+        assert is_duplicate(judge_aside(beside, message("x", 1)))
+    assert is_duplicate(batch_of_stream(ledger, checkpoint, 1, "x"))
 
 
 def test_a_checkpoint_of_a_query_that_never_wrote_gives_an_ordinary_batch(

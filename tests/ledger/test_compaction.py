@@ -25,7 +25,6 @@ from ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
 from ledger.test_forgetting import accepted, rows_of
 from ledger.test_generations import ELSEWHERE, HERE, dead_owner
 from ledger.test_ledger_properties import DyingStorage, eager, memory_folder, run_batch, started
-from oncebus.cli import main
 from oncebus.ledger import (
     CorruptRun,
     Ledger,
@@ -42,6 +41,7 @@ from oncebus.ledger.generations import EVERY_BATCH, Owner
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.merging import MOST_COMPACTED, choose_compaction
 from oncebus.ledger.names import parse_run_names
+from oncebus.programs.cli import main
 from properties import examples
 from reference import Message, Reference, Verdict
 

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from histories import SECOND, START
-from oncebus.cli import main
 from oncebus.detection import NO_SEQUENCE, Rows
 from oncebus.detection.hashing import digests_of_keys
 from oncebus.ledger import BadKey, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
 from oncebus.ledger.keys import key_columns, key_digests, parse_key
+from oncebus.programs.cli import main
 
 WINDOW = 600 * SECOND
 
@@ -95,7 +95,7 @@ def test_many_forgets_are_merged_and_leave_with_their_keys(tmp_path: Path) -> No
 def test_a_forget_that_dies_or_loses_a_race_has_no_effect(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger")
     accepted(ledger, ["a"])
-    with mock.patch.object(Ledger, "claim", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(Ledger, "claim_first", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         ledger.forget(["a"])
     assert accepted(ledger, ["a"]) == []
 

@@ -14,13 +14,13 @@ from ledger.test_forgetting import accepted, rows_of
 from ledger.test_generations import HERE
 from ledger.test_ledger_properties import eager, memory_folder, run_batch, started
 from oncebus.detection import NO_SEQUENCE, Question, Rows
-from oncebus.durations import DAY
 from oncebus.ledger import Generation, Ledger, LedgerOverview, Memory, Sighting, Writer, overview
 from oncebus.ledger import run as run_module
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from oncebus.ledger.sightings import sightings_in
 from oncebus.ledger.storage import Storage
+from oncebus.values.durations import DAY
 from properties import examples
 from reference import Forget, Message, Reference
 

@@ -1,4 +1,4 @@
-"""The requests that a ledger sends to an object store are those that docs/scale.md counts."""
+"""The requests that a ledger sends to an object store are those that docs/reference/windows.md counts."""
 
 from __future__ import annotations
 

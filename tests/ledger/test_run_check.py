@@ -103,8 +103,6 @@ def test_a_wrong_horizon_in_the_header_is_found(field: str, by: int) -> None:
     right = getattr(RunHeader.parse("run", memoryview(data), len(data)), field)
     assert problems_of(name, sealed(data, **{field: right})) == []
     assert problems_of(name, sealed(data, **{field: right + by})) == ["says wrongly when its entries are forgotten."]
-    # Earlier versions did not write it.
-    assert problems_of(name, sealed(data, mostly_forgotten_from=0)) == []
 
 
 def test_a_name_that_does_not_fit_is_found() -> None:

@@ -1,4 +1,4 @@
-"""Walks the table "One writer at a time" of docs/ledger.md: each row is a scene here, and ends as the row says."""
+"""Walks the table "One writer at a time" of docs/internals/ledger.md: each row is a scene that ends as the row says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.test_generations import HERE, dead_owner
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
 from reference import Message
 
-PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "ledger.md"
 AWAY, FURTHER = Owner("machine 1", 1, "0"), Owner("machine 2", 1, "0")
 PARENT = Owner(HERE.place, os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19])
 

@@ -10,8 +10,8 @@ from pathlib import Path
 SCRIPT = """
 import os, sys
 from oncebus.broker.clock import Clock
-from oncebus.monitoring import tracing
-from oncebus.serve import gateway, service
+from oncebus.protocols.monitoring import tracing
+from oncebus.programs.serve import gateway, service
 tracer = tracing.opened(os.environ, Clock())
 print(tracer is None, sorted(name for name in sys.modules if name.startswith("opentelemetry")))
 """
@@ -32,7 +32,7 @@ def test_opentelemetry_is_loaded_only_if_it_is_configured() -> None:
 
 def test_without_the_extra_serve_refuses_to_start_with_one_line(tmp_path: Path) -> None:
     # As if OpenTelemetry were not installed.
-    script = "import sys; sys.modules['opentelemetry'] = None; from oncebus.cli import main; main()"
+    script = "import sys; sys.modules['opentelemetry'] = None; from oncebus.programs.cli import main; main()"
     environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     words = [sys.executable, "-c", script, "serve", "--data", str(tmp_path / "data")]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)

@@ -14,11 +14,11 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from broker.scenes import DEAD, Scene, message, play
 from broker.test_transactions import Client
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Rule, SqlFilter
-from oncebus.monitoring import span_export, spans
-from oncebus.monitoring.span_export import SpanExport
-from oncebus.monitoring.spans import Spans
-from oncebus.store import Action, Mode, Outcome
+from oncebus.engine.store import Action, Mode, Outcome
+from oncebus.model.entities import Rule, SqlFilter
+from oncebus.protocols.monitoring import span_export, spans
+from oncebus.protocols.monitoring.span_export import SpanExport
+from oncebus.protocols.monitoring.spans import Spans
 
 from .collector import Collector, Span, collector
 

@@ -6,7 +6,7 @@ import pytest
 
 from oncebus import amqp
 from oncebus.amqp.head import encode_head
-from oncebus.monitoring.trace_context import LONGEST_STATE, context_of, is_sampled
+from oncebus.protocols.monitoring.trace_context import LONGEST_STATE, context_of, is_sampled
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-11111111111111111111111111111111-2222222222222222-00"

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from oncebus.broker.clock import Clock
-from oncebus.monitoring.tracing import TracingError, is_configured, opened
+from oncebus.protocols.monitoring.tracing import TracingError, is_configured, opened
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}

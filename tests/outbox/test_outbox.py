@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.messages import OUTBOX_SCHEMA, Fate
-from oncebus.outbox import Batch, Outbox, OutboxDamaged, OutboxError, OutboxPart, write_part
+from oncebus.engine.outbox import Batch, Outbox, OutboxDamaged, OutboxError, OutboxPart, write_part
+from oncebus.model.messages import OUTBOX_SCHEMA, Fate
 from properties import examples
 
 Place = tuple[int, int, int | None]

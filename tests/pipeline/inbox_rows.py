@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncebus.inbox import Row
-from oncebus.messages import key_of
+from oncebus.engine.inbox import Row
+from oncebus.model.messages import key_of
 from pipeline.judged_rows import QUEUE
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from oncebus.amqp import Properties
 from oncebus.amqp.head import encode_head
-from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
-from oncebus.messages import INBOX_SCHEMA
+from oncebus.model.entities import Catalogue, Queue, Rule, Subscription, Topic
+from oncebus.model.messages import INBOX_SCHEMA
 
 START = 1_790_000_000_000_000
 QUEUE, TOPIC = 1, 2

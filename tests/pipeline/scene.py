@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from oncebus.entities import CatalogueFiles
-from oncebus.inbox import InboxWriter, Row
+from oncebus.engine.inbox import InboxWriter, Row
+from oncebus.engine.outbox import Entry, Outbox
 from oncebus.ledger import Ledger, Owner, Writer
-from oncebus.messages import Fate
-from oncebus.outbox import Entry, Outbox
+from oncebus.model.entities import CatalogueFiles
+from oncebus.model.messages import Fate
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.planning import Planner

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from oncebus.engine.outbox import OutboxError
 from oncebus.ledger import StorageError
 from oncebus.ledger.local_storage import LocalStorage
-from oncebus.messages import Fate
-from oncebus.outbox import OutboxError
+from oncebus.model.messages import Fate
 from pipeline.inbox_rows import rows
 from pipeline.judged_rows import QUEUE
 from pipeline.scene import Pipeline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.scenes import message
 from cluster import Cluster
-from oncebus.entities import Rule, SqlFilter
+from oncebus.model.entities import Rule, SqlFilter
 from serve.stage import Stage
 
 # More rows than fit into one task.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oncebus.detection import part_of
 from oncebus.ledger import Generation, Ledger, Owner, Writer
-from oncebus.messages import INBOX_SCHEMA, key_of
+from oncebus.model.messages import INBOX_SCHEMA, key_of
 from oncebus.pipeline.detect import KEY_SIGNATURE, detect, rows_of
 from pipeline.judged_rows import QUEUE, START, row
 from properties import examples

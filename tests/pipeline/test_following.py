@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.messages import Fate
-from oncebus.outbox import Batch, OutboxPart
+from oncebus.engine.outbox import Batch, OutboxPart
+from oncebus.model.messages import Fate
 from oncebus.pipeline import following
 from oncebus.pipeline.following import TURN_SECONDS, WARM_UP_TURNS, Reached, Turn, follow, reached, turn
 from pipeline.inbox_rows import rows

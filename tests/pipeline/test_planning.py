@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.entities import Catalogue, CatalogueFiles, Rule
-from oncebus.inbox import InboxWriter
-from oncebus.outbox import OutboxPart
+from oncebus.engine.inbox import InboxWriter
+from oncebus.engine.outbox import OutboxPart
+from oncebus.model.entities import Catalogue, CatalogueFiles, Rule
 from oncebus.pipeline import planning
 from oncebus.pipeline.planning import Planner
 from pipeline.inbox_rows import rows

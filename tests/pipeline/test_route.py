@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.entities import Catalogue, Rule, SqlAction, SqlFilter, TrueFilter
-from oncebus.messages import NOBODY, OUTBOX_SCHEMA, Fate
-from oncebus.outbox import Batch, Outbox, OutboxPart, write_part
+from oncebus.engine.outbox import Batch, Outbox, OutboxPart, write_part
+from oncebus.model.entities import Catalogue, Rule, SqlAction, SqlFilter, TrueFilter
+from oncebus.model.messages import NOBODY, OUTBOX_SCHEMA, Fate
 from oncebus.pipeline import route as module
 from oncebus.pipeline import rules as rules_module
 from oncebus.pipeline.route import route

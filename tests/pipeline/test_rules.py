@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
-from oncebus.entities import (
+from oncebus.model.entities import (
     CorrelationFilter,
     FalseFilter,
     FilterValue,

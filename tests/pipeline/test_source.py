@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.entities import Catalogue, CatalogueFiles
-from oncebus.inbox import InboxWriter
+from oncebus.engine.inbox import InboxWriter
+from oncebus.engine.outbox import Batch, OutboxPart, write_part
 from oncebus.ledger import Owner
-from oncebus.messages import OUTBOX_SCHEMA
-from oncebus.outbox import Batch, OutboxPart, write_part
+from oncebus.model.entities import Catalogue, CatalogueFiles
+from oncebus.model.messages import OUTBOX_SCHEMA
 from oncebus.pipeline.batch import TaskFolders
 from oncebus.pipeline.following import Reached, turn
 from oncebus.pipeline.planning import Part

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from httpfront.http_front import ROOT
-from oncebus.access import AuthorizationRule
+from oncebus.model.access import AuthorizationRule
 
 from .visitor import Play, portal, visiting
 

@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, Page
 from broker.scenes import message
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
-from oncebus.durations import HOUR, MINUTE
-from oncebus.entities import Catalogue, Queue, Rule, SqlAction, SqlFilter, Subscription, Topic
-from oncebus.store import Action, Mode, Settlement, Span
+from oncebus.engine.store import Action, Mode, Settlement, Span
+from oncebus.model.entities import Catalogue, Queue, Rule, SqlAction, SqlFilter, Subscription, Topic
+from oncebus.values.durations import HOUR, MINUTE
 
 from .chromium import running_chromium, sign_in
 from .served import Served, served

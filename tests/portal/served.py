@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from broker.in_process import FakeTime, running_broker
 from httpfront.http_front import NAMESPACE, ROOT
 from in_thread import in_thread
-from oncebus.access import AuthorizationRule, connection_string
 from oncebus.broker.broker import Broker
-from oncebus.entities import Tier
-from oncebus.http import listen, server
-from oncebus.serve.app import make_app
+from oncebus.model.access import AuthorizationRule, connection_string
+from oncebus.model.entities import Tier
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.http import listen, server
 
 T = TypeVar("T")
 

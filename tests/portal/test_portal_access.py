@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from httpfront.http_front import LISTENER, ROOT, SENDER
-from oncebus.access import AuthorizationRule, Right
-from oncebus.portal.links import link
+from oncebus.model.access import AuthorizationRule, Right
+from oncebus.protocols.portal.links import link
 
 from .conftest import Shared
 from .visitor import CHANGES, FIGURES, FILLED, LOOKS, Visitor, is_untouched, visit, words

@@ -14,10 +14,10 @@ from broker.scenes import message
 from httpfront.http_front import ROOT
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
-from oncebus.durations import HOUR, SECOND
-from oncebus.entities import Queue, Rule, SqlFilter, Subscription, Topic
-from oncebus.portal.sessions import IDLE
-from oncebus.store import Action, Mode, Settlement
+from oncebus.engine.store import Action, Mode, Settlement
+from oncebus.model.entities import Queue, Rule, SqlFilter, Subscription, Topic
+from oncebus.protocols.portal.sessions import IDLE
+from oncebus.values.durations import HOUR, SECOND
 
 from .chromium import running_chromium, sign_in
 from .readable import hard_to_use

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import oncebus.portal
-from oncebus.access import Operation
-from oncebus.entities.timespans import in_words
-from oncebus.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, MOST_SESSIONS
+import oncebus.protocols.portal
+from oncebus.model.access import Operation
+from oncebus.model.entities.timespans import in_words
+from oncebus.protocols.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, MOST_SESSIONS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 TEXT = (DOCS / "portal.md").read_text()
 LARGEST_PICTURE = 250 * 1024
 
@@ -49,7 +49,7 @@ def test_the_rights_are_those_of_the_one_table() -> None:
 
 def test_modules_are_named_as_they_are() -> None:
 
-    folder = Path(oncebus.portal.__file__).parent
+    folder = Path(oncebus.protocols.portal.__file__).parent
     there = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     table = TEXT[TEXT.index("| module |") : TEXT.index("## Behind a proxy")]
     named = set(re.findall(r"`(\w+)`", table))

@@ -12,11 +12,11 @@ from broker.scenes import message
 from httpfront.http_front import LISTENER
 from oncebus.broker import looking
 from oncebus.broker.addresses import Address
-from oncebus.durations import MINUTE, SECOND
-from oncebus.portal import duplicates
-from oncebus.portal.duplicate_tally import tally
-from oncebus.portal.links import link
-from oncebus.store import Duplicate, Mode
+from oncebus.engine.store import Duplicate, Mode
+from oncebus.protocols.portal import duplicates
+from oncebus.protocols.portal.duplicate_tally import tally
+from oncebus.protocols.portal.links import link
+from oncebus.values.durations import MINUTE, SECOND
 
 from .visitor import Visitor, visit, words
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oncebus.durations import DAY, HOUR, MINUTE, SECOND
-from oncebus.entities import NO_LIMIT, EntityStatus, Queue, Rule, SqlFilter, Tier, TrueFilter
-from oncebus.portal import entity
-from oncebus.portal.entity_table import FIGURES
-from oncebus.portal.markup import visible
+from oncebus.model.entities import NO_LIMIT, EntityStatus, Queue, Rule, SqlFilter, Tier, TrueFilter
+from oncebus.protocols.portal import entity
+from oncebus.protocols.portal.entity_table import FIGURES
+from oncebus.protocols.portal.markup import visible
+from oncebus.values.durations import DAY, HOUR, MINUTE, SECOND
 
 from .conftest import Shared
 from .visitor import Visitor, shown, visit, words

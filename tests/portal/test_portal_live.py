@@ -10,14 +10,14 @@ import pytest
 
 from broker.scenes import message
 from oncebus.broker.addresses import Address
-from oncebus.durations import SECOND
-from oncebus.entities import Subscription
-from oncebus.messages import NOBODY
-from oncebus.portal import entity_table, overview
-from oncebus.portal.entity_table import FIGURES
-from oncebus.portal.figures import spark_points
-from oncebus.portal.rates import MOST_ENTITIES, RATE_SLOTS, SLOT_SECONDS, SLOTS, SPARK_SLOTS, Rates
-from oncebus.store import IngestReport
+from oncebus.engine.store import IngestReport
+from oncebus.model.entities import Subscription
+from oncebus.model.messages import NOBODY
+from oncebus.protocols.portal import entity_table, overview
+from oncebus.protocols.portal.entity_table import FIGURES
+from oncebus.protocols.portal.figures import spark_points
+from oncebus.protocols.portal.rates import MOST_ENTITIES, RATE_SLOTS, SLOT_SECONDS, SLOTS, SPARK_SLOTS, Rates
+from oncebus.values.durations import SECOND
 
 from .visitor import Visitor, visit, words
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus import amqp
-from oncebus.http.rendering import Allowance
-from oncebus.portal.contents import LONGEST_HEX, LONGEST_TEXT, body_shown, label_of, properties_list
-from oncebus.portal.markup import Markup, foreign, joined, tag, visible
-from oncebus.portal.wording import rate, size_in_words
+from oncebus.protocols.http.rendering import Allowance
+from oncebus.protocols.portal.contents import LONGEST_HEX, LONGEST_TEXT, body_shown, label_of, properties_list
+from oncebus.protocols.portal.markup import Markup, foreign, joined, tag, visible
+from oncebus.protocols.portal.wording import rate, size_in_words
 
 NASTY = [
     "<script>alert(1)</script>",

@@ -14,9 +14,9 @@ from httpfront.http_front import LISTENER, SENDER, Front
 from oncebus.broker import looking
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Rule, SqlFilter, Subscription
-from oncebus.portal import chosen_messages, messages, quarantine
-from oncebus.store import Action, Settlement, SubQueue
+from oncebus.engine.store import Action, Settlement, SubQueue
+from oncebus.model.entities import Rule, SqlFilter, Subscription
+from oncebus.protocols.portal import chosen_messages, messages, quarantine
 
 from .visitor import Fields, Visitor, shown, visit, words
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from broker.in_process import InProcessPipeline
 from broker.scenes import message
 from oncebus.broker.addresses import Address
-from oncebus.folders import Folders
+from oncebus.engine.folders import Folders
 
 from .visitor import Visitor, visit, words
 

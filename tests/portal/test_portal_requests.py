@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from httpfront.http_front import ROOT
-from oncebus.entities import Queue
-from oncebus.portal.links import BASE, link
+from oncebus.model.entities import Queue
+from oncebus.protocols.portal.links import BASE, link
 
 from .conftest import Shared
 from .visitor import CHANGES, FILLED, HERE, LOOKS, Visitor, is_untouched, visit, visiting, words

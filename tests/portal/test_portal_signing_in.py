@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from httpfront.http_front import LISTENER, NAMESPACE, ROOT, SENDER
-from oncebus.access import WhichKey, connection_string
-from oncebus.durations import SECOND
-from oncebus.portal.links import BASE, link
-from oncebus.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, PortalSessions
+from oncebus.model.access import WhichKey, connection_string
+from oncebus.protocols.portal.links import BASE, link
+from oncebus.protocols.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, PortalSessions
+from oncebus.values.durations import SECOND
 
 from .conftest import Shared
 from .visitor import LOOKS, Visitor, visit, visiting, words
@@ -94,7 +94,7 @@ def test_too_many_failures_mean_waiting_unless_the_key_is_right(tmp_path: Path) 
 
 def test_forms_that_do_not_arrive_keep_nobody_from_signing_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The portal does not wait long for clients that announce a form and do not send it, and refuses nobody else."""
-    monkeypatch.setattr("oncebus.portal.portal._SIGN_IN_SECONDS", 0.2)
+    monkeypatch.setattr("oncebus.protocols.portal.portal._SIGN_IN_SECONDS", 0.2)
 
     async def play(visitor: Visitor) -> None:
         headers = {"Content-Type": "application/x-www-form-urlencoded"}

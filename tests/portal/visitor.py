@@ -14,10 +14,10 @@ import httpx
 
 from broker.in_process import FakeTime, running_broker
 from httpfront.http_front import LIMITS, NAMESPACE, ROOT, Front
-from oncebus.access import AuthorizationRule, connection_string
-from oncebus.portal.links import link
-from oncebus.portal.portal import PAGES
-from oncebus.serve.app import make_app
+from oncebus.model.access import AuthorizationRule, connection_string
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.portal.links import link
+from oncebus.protocols.portal.portal import PAGES
 
 HERE = "localhost:5300"
 _SEAL = re.compile(r'name="seal" value="([0-9a-f]{64})"')

@@ -65,8 +65,8 @@ class Page:
 _DELTA = ("delta", 'spark.read.format("delta").load("/data/orders")', "orders/_delta_log/*[0-9].json")
 _ICEBERG = ("iceberg", 'spark.table("lake.shop.orders")', "warehouse/shop/orders/metadata/*.metadata.json")
 
-KAFKA_TO_DELTA = Page("recipes/kafka-to-delta.md", *_DELTA)
-FILES_TO_ICEBERG = Page("recipes/files-to-iceberg.md", *_ICEBERG)
-SERVICE_BUS_TO_DELTA = Page("recipes/service-bus-to-delta.md", *_DELTA)
-SPARK_CONNECT = Page("recipes/spark-connect.md", *_DELTA)
+KAFKA_TO_DELTA = Page("guides/recipes/kafka-to-delta.md", *_DELTA)
+FILES_TO_ICEBERG = Page("guides/recipes/files-to-iceberg.md", *_ICEBERG)
+SERVICE_BUS_TO_DELTA = Page("guides/recipes/service-bus-to-delta.md", *_DELTA)
+SPARK_CONNECT = Page("guides/recipes/spark-connect.md", *_DELTA)
 PAGES = [KAFKA_TO_DELTA, FILES_TO_ICEBERG, SERVICE_BUS_TO_DELTA, SPARK_CONNECT]

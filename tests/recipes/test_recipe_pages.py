@@ -11,7 +11,7 @@ from docs.pages import sections
 
 from .pages import END, HERE, KAFKA_TO_DELTA, PAGES, SPARK_CONNECT, Page
 
-INDEX = "recipes/README.md"
+INDEX = "guides/recipes/README.md"
 _NAMES = ("groupId", "artifactId", "version")
 
 

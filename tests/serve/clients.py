@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 from atom.admin import VERSION, description, elements
 from cluster import QUICK_JVM
-from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
-from oncebus.serve.certificate import CERTIFICATE
+from oncebus.model.access import KeyFile, make_token
+from oncebus.programs.serve.certificate import CERTIFICATE
+from oncebus.values.durations import HOUR
 
 from .programs import is_alive, until
 
@@ -148,7 +148,7 @@ class Running:
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [*within, sys.executable, "-m", "oncebus.cli", *map(str, arguments)],
+                [*within, sys.executable, "-m", "oncebus.programs.cli", *map(str, arguments)],
                 stdout=out,
                 stderr=err,
                 env=ENVIRONMENT | environment,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from oncebus.serve.supervisor import BackOff, Program, Supervisor
+from oncebus.programs.serve.supervisor import BackOff, Program, Supervisor
 
 TESTS = Path(__file__).parent.parent
 LIMIT = 60.0
@@ -28,6 +28,9 @@ def note(text):
 def begin():
     # Called after the signal handler is set, so that a test can send the signal at once.
     note(f"started {{os.getpid()}}")
+def rest():
+    # Not signal.pause: a signal that comes just before it would wait for the next one.
+    while True: time.sleep(0.02)
 def end(*_):
     note("asked"); sys.exit(0)
 signal.signal(signal.SIGTERM, end)
@@ -35,16 +38,16 @@ signal.signal(signal.SIGTERM, end)
 
 PROGRAMS = {
     # Runs until it is asked to end.
-    "steady": "begin()\nsignal.pause()",
+    "steady": "begin()\nrest()",
     # Ignores that it is asked to end.
-    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('asked'))\nbegin()\nwhile True: signal.pause()",
+    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('asked'))\nbegin()\nrest()",
     # Ends when asked, but only once a certain file exists.
     "patient": "go = log.name + '.go'\ndef slowly(*_):\n    note('asked')\n"
     "    while not os.path.exists(go): time.sleep(0.02)\n    note('done')\n    sys.exit(0)\n"
-    "signal.signal(signal.SIGTERM, slowly)\nbegin()\nsignal.pause()",
+    "signal.signal(signal.SIGTERM, slowly)\nbegin()\nrest()",
     "failing": "begin()\nsys.exit(3)",
     # Starts another process and dies without it.
-    "careless": "begin()\nchild = subprocess.Popen(['sleep', '600'])\nnote(f'child {child.pid}')\nsignal.pause()",
+    "careless": "begin()\nchild = subprocess.Popen(['sleep', '600'])\nnote(f'child {child.pid}')\nrest()",
     # Ends when its parent does, as the gateway and the pipeline do.
     "loyal": "begin()\nparent = os.getppid()\nnote('watching')\n"
     "while os.getppid() == parent: time.sleep(0.02)\nnote('orphan')",

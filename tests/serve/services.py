@@ -9,8 +9,8 @@ from pathlib import Path
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
-from oncebus.folders import Folders
-from oncebus.store import Mode
+from oncebus.engine.folders import Folders
+from oncebus.engine.store import Mode
 
 from .clients import Running, all_end, everything_below
 from .disk import SmallDisk

@@ -16,16 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oncebus.access import KeyFile
 from oncebus.broker.addresses import Address
 from oncebus.broker.base import DEFAULT_PIPELINE_BYTES
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
-from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
-from oncebus.folders import Folders
-from oncebus.http import HttpServer, listen, server
-from oncebus.serve.app import make_app
-from oncebus.store import Mode
+from oncebus.engine.folders import Folders
+from oncebus.engine.store import Mode
+from oncebus.model.access import KeyFile
+from oncebus.model.entities import Catalogue, Queue, Rule, Subscription, Topic
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.http import HttpServer, listen, server
 
 from .clients import Client, Running, all_end, everything_below
 

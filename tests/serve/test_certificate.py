@@ -11,8 +11,8 @@ import pytest
 from cryptography.x509 import load_pem_x509_certificate
 
 from oncebus.broker.clock import wall_time
-from oncebus.durations import DAY, SECOND
-from oncebus.serve.certificate import CERTIFICATE, DAYS, FILE, CertificateError, hosts_of, own_certificate
+from oncebus.programs.serve.certificate import CERTIFICATE, DAYS, FILE, CertificateError, hosts_of, own_certificate
+from oncebus.values.durations import DAY, SECOND
 
 
 def shake_hands(folder: Path, host: str, trusted: Path | None = None) -> None:

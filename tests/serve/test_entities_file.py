@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.durations import HOUR, MINUTE
-from oncebus.entities import Catalogue, CorrelationFilter, EntityStatus, SqlAction, SqlFilter, TrueFilter
-from oncebus.management.entity_file import EntityFile
-from oncebus.management.problems import FileRefused
-from oncebus.serve.entities_file import WHAT, read_entities
+from oncebus.model.entities import Catalogue, CorrelationFilter, EntityStatus, SqlAction, SqlFilter, TrueFilter
+from oncebus.programs.serve.entities_file import WHAT, read_entities
+from oncebus.protocols.management.entity_file import EntityFile
+from oncebus.protocols.management.problems import FileRefused
+from oncebus.values.durations import HOUR, MINUTE
 
 RULED = {"type": "subscription", "topic": "t", "name": "s"}
 

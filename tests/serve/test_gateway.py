@@ -24,16 +24,16 @@ from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
 from broker.in_process import InProcessPipeline, running_broker
-from oncebus.access import KeyFile
 from oncebus.broker.clock import wall_time
-from oncebus.cli import main
-from oncebus.entities import Tier, Topic
-from oncebus.errors import OncebusError
-from oncebus.folders import Folders
-from oncebus.inbox import InboxInUse
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.serve.gateway import _bring_up_to_date, run_gateway
-from oncebus.settings import Settings
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import InboxInUse
+from oncebus.model.access import KeyFile
+from oncebus.model.entities import Tier, Topic
+from oncebus.programs.cli import main
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.programs.serve.gateway import _bring_up_to_date, run_gateway
+from oncebus.values.errors import OncebusError
+from oncebus.values.settings import Settings
 
 from .clients import ENVIRONMENT, Client, Running
 from .programs import is_alive, until
@@ -276,7 +276,7 @@ def test_after_a_start_with_a_clock_far_ahead_it_needs_a_repair_and_then_works_a
 
 def test_it_ends_when_the_process_that_started_it_ends(tmp_path: Path) -> None:
     """The starter is killed, so it cannot send a signal."""
-    words = [sys.executable, "-m", "oncebus.cli", *map(str, arguments(tmp_path))]
+    words = [sys.executable, "-m", "oncebus.programs.cli", *map(str, arguments(tmp_path))]
     code = (
         "import os, subprocess, sys, time\n"
         f"child = subprocess.Popen({words!r} + ['--parent', str(os.getpid())])\n"
@@ -293,6 +293,17 @@ def test_it_ends_when_the_process_that_started_it_ends(tmp_path: Path) -> None:
             starter.kill()
             starter.wait()
     until(lambda: not is_alive(pid), "the gateway ends")
+    assert not (tmp_path / "data" / "address").exists()
+
+
+def test_it_leaves_no_address_if_nobody_can_be_told(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "oncebus.programs.cli", *map(str, arguments(tmp_path))]
+    with os.fdopen(writing, "w") as out:
+        done = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=120)
+    assert done.returncode != 0
+    assert (tmp_path / "data" / "inbox").exists()
     assert not (tmp_path / "data" / "address").exists()
 
 

@@ -17,14 +17,14 @@ from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from clients import javascript
-from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile, connection_string
 from oncebus.amqp.frames import AMQP_HEADER
-from oncebus.listening import listen
-from oncebus.serve import addresses
-from oncebus.serve.addresses import ClientAddress, Sockets
-from oncebus.serve.certificate import CERTIFICATE
-from oncebus.serve.gateway import run_gateway
-from oncebus.settings import Settings, load
+from oncebus.model.access import EMULATOR_RULE, AuthorizationRule, KeyFile, connection_string
+from oncebus.programs.serve import addresses
+from oncebus.programs.serve.addresses import ClientAddress, Sockets
+from oncebus.programs.serve.certificate import CERTIFICATE
+from oncebus.programs.serve.gateway import run_gateway
+from oncebus.protocols.listening import listen
+from oncebus.values.settings import Settings, load
 
 from .clients import Client
 from .test_gateway import PATIENCE, gateway, pipeline

@@ -58,7 +58,7 @@ def test_it_restarts_the_pipeline_again_and_again_and_accepts_messages_meanwhile
         assert running.child("gateway") != gateway
 
         second = subprocess.run(
-            [sys.executable, "-m", "oncebus.cli", *map(str, words(data))],
+            [sys.executable, "-m", "oncebus.programs.cli", *map(str, words(data))],
             env=ENVIRONMENT,
             capture_output=True,
             text=True,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.serve.supervisor import INTERRUPTED, BackOff, Program, Supervisor
+from oncebus.programs.serve.supervisor import INTERRUPTED, BackOff, Program, Supervisor
 
 from .programs import LIMIT, is_alive, lines, pids, program, signal_group, start, until
 

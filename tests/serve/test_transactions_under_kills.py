@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.access import KeyFile
+from oncebus.model.access import KeyFile
 
 from .clients import Client, Running, all_end, everything_below
 from .moving import LOG, POINTS, Mover

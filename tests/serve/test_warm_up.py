@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from oncebus.cli import main
 from oncebus.pipeline.jvm import ClassArchive
-from oncebus.serve import warm_up as serve_warm_up
+from oncebus.programs.cli import main
+from oncebus.programs.serve import warm_up as serve_warm_up
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.release
 def test_it_saves_the_classes_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     done = CliRunner().invoke(main, ["warm-up", "--cache", str(cache)])

@@ -31,20 +31,20 @@ from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from broker.in_process import FakeTime, running_broker
-from oncebus.access import AuthorizationRule, Right, connection_string
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
-from oncebus.entities import Queue, Subscription, Tier, Topic
-from oncebus.http import Tls, listen, server
-from oncebus.serve.app import make_app
-from oncebus.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.serve.gateway import tls_context
-from oncebus.servicebus import Limits, ServiceBusServer, make_server
-from oncebus.servicebus.messages import incoming_message
-from oncebus.servicebus.upgrade import Upgrade
-from oncebus.settings import Settings
-from oncebus.store import Message, Mode
+from oncebus.engine.store import Message, Mode
+from oncebus.model.access import AuthorizationRule, Right, connection_string
+from oncebus.model.entities import Queue, Subscription, Tier, Topic
+from oncebus.programs.serve.app import make_app
+from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.programs.serve.gateway import tls_context
+from oncebus.protocols.http import Tls, listen, server
+from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.protocols.servicebus.messages import incoming_message
+from oncebus.protocols.servicebus.upgrade import Upgrade
+from oncebus.values.settings import Settings
 
 T = TypeVar("T")
 K = TypeVar("K", ServiceBusSender, ServiceBusReceiver)

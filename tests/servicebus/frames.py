@@ -7,7 +7,7 @@ from typing import Any
 from oncebus import amqp
 from oncebus.amqp import Parts
 from oncebus.amqp.performatives import Target, Transfer
-from oncebus.servicebus.messages import incoming_message
+from oncebus.protocols.servicebus.messages import incoming_message
 
 from .raw import RawClient, Stage, message, of, request, to
 

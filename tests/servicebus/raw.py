@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 from amqp.client import BEGIN, OPEN, Sent, credit, frames, receiver, sender, transfer, written
 from broker.in_process import FakeTime, InProcessPipeline, running_broker
 from oncebus import amqp
-from oncebus.access import make_token
 from oncebus.amqp import AmqpValue, Properties
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Attach, Detach, Disposition, Performative, Source, Target, Transfer
-from oncebus.amqp.protocol import Wire
 from oncebus.broker.broker import Broker
-from oncebus.durations import HOUR
-from oncebus.entities import Queue
-from oncebus.folders import Folders
-from oncebus.servicebus import Limits, ServiceBusServer, make_server
-from oncebus.servicebus.connection import ClientConnection
+from oncebus.engine.folders import Folders
+from oncebus.model.access import make_token
+from oncebus.model.entities import Queue
+from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.protocols.servicebus.connection import ClientConnection
+from oncebus.protocols.servicebus.transport import Wire
+from oncebus.values.durations import HOUR
 
 from .bus import NAMESPACE, PATIENCE, ROOT
 

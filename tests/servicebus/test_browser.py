@@ -11,11 +11,11 @@ from oncebus import amqp
 from oncebus.amqp import Symbol
 from oncebus.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Source, Transfer
 from oncebus.broker.addresses import Address
-from oncebus.durations import HOUR
-from oncebus.entities import Catalogue, Subscription, Topic
-from oncebus.servicebus.messages import SCHEDULED_TIME, incoming_message
-from oncebus.servicebus.times import timestamp
-from oncebus.store import Action, Settlement
+from oncebus.engine.store import Action, Settlement
+from oncebus.model.entities import Catalogue, Subscription, Topic
+from oncebus.protocols.servicebus.messages import SCHEDULED_TIME, incoming_message
+from oncebus.protocols.servicebus.times import timestamp
+from oncebus.values.durations import HOUR
 
 from .frames import Manager
 from .raw import RawClient, Stage, message, of, play, to

@@ -25,10 +25,10 @@ from proton import ConnectionException, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
 from broker.in_process import FakeTime
-from oncebus.access import make_token
-from oncebus.durations import HOUR, SECOND
-from oncebus.entities import AuthorizationRule, EntityStatus, Queue, Right
-from oncebus.servicebus import Limits
+from oncebus.model.access import make_token
+from oncebus.model.entities import AuthorizationRule, EntityStatus, Queue, Right
+from oncebus.protocols.servicebus import Limits
+from oncebus.values.durations import HOUR, SECOND
 
 from .bus import LISTENER, PATIENCE, ROOT, SENDER, Bus, running_bus
 

@@ -17,7 +17,7 @@ from azure.servicebus import (
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 from azure.servicebus.exceptions import ServiceBusError
 
-from oncebus.entities import Rule, SqlAction, TrueFilter
+from oncebus.model.entities import Rule, SqlAction, TrueFilter
 
 from .bus import PATIENCE, Bus
 

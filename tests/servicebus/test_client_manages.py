@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import (
 
 from broker.in_process import FakeTime
 from clients.served import received
-from oncebus.entities import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from oncebus.model.entities import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
 
 from .bus import PATIENCE, Bus, running_bus
 

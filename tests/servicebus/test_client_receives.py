@@ -17,8 +17,8 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from clients.served import received
 from oncebus.broker.addresses import Address
-from oncebus.durations import SECOND
-from oncebus.store import Action, Settlement
+from oncebus.engine.store import Action, Settlement
+from oncebus.values.durations import SECOND
 
 from .bus import PATIENCE, Bus
 

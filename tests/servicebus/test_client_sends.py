@@ -13,7 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from oncebus import amqp
-from oncebus.http.sending import message as http_message
+from oncebus.protocols.http.sending import message as http_message
 
 from .bus import PATIENCE, Bus
 

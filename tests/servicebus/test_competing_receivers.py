@@ -12,8 +12,8 @@ from amqp.client import credit, frames
 from oncebus import amqp
 from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Modified, Outcome, Released, Transfer
 from oncebus.broker.addresses import parse_address
-from oncebus.servicebus.messages import incoming_message
-from oncebus.store import Mode
+from oncebus.engine.store import Mode
+from oncebus.protocols.servicebus.messages import incoming_message
 
 from .raw import RawClient, Stage, message, of, play
 

@@ -11,7 +11,11 @@ import pytest
 
 from amqp.client import BEGIN, OPEN, frames, receiver, written
 from amqp.sockets import until
-from oncebus.access import (
+from oncebus.amqp.connection import Connection
+from oncebus.amqp.events import SaslInit
+from oncebus.amqp.frames import AMQP_HEADER
+from oncebus.amqp.performatives import Close, Detach, Open
+from oncebus.model.access import (
     AccessRefused,
     AuthorizationRule,
     Grant,
@@ -22,13 +26,9 @@ from oncebus.access import (
     WhichKey,
     make_token,
 )
-from oncebus.amqp.connection import Connection
-from oncebus.amqp.events import SaslInit
-from oncebus.amqp.frames import AMQP_HEADER
-from oncebus.amqp.performatives import Close, Detach, Open
-from oncebus.durations import HOUR, MINUTE, SECOND
-from oncebus.servicebus import Limits, server
-from oncebus.servicebus.connection import ClientConnection
+from oncebus.protocols.servicebus import Limits, server
+from oncebus.protocols.servicebus.connection import ClientConnection
+from oncebus.values.durations import HOUR, MINUTE, SECOND
 
 from .bus import LISTENER, NAMESPACE, PATIENCE, ROOT, SENDER
 from .raw import Here, RawClient, Stage, of, play
@@ -105,7 +105,7 @@ def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
         assert [type(answer) for answer in Peer(stage).answers()] == [Open]
 
     play(tmp_path, scenario, Limits(connections=3, strangers=2, closing_seconds=0.01))
-    assert len([record for record in caplog.records if record.name == "oncebus.listening"]) == 1
+    assert len([record for record in caplog.records if record.name == "oncebus.protocols.listening"]) == 1
 
 
 def test_refused_connections_count_as_strangers(tmp_path: Path) -> None:

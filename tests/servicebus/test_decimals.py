@@ -10,8 +10,8 @@ from azure.servicebus._pyamqp._encode import encode_decimal128
 
 from oncebus import amqp
 from oncebus.amqp import Decimal128
-from oncebus.servicebus.decimals import translated
-from oncebus.servicebus.messages import incoming_message
+from oncebus.protocols.servicebus.decimals import translated
+from oncebus.protocols.servicebus.messages import incoming_message
 
 from .bus import encoded
 

@@ -13,9 +13,9 @@ from amqp.client import credit, frames
 from oncebus import amqp
 from oncebus.amqp.performatives import Flow, Transfer
 from oncebus.broker.addresses import Address
-from oncebus.servicebus.messages import incoming_message
-from oncebus.servicebus.receiver import Receiver
-from oncebus.store import Mode
+from oncebus.engine.store import Mode
+from oncebus.protocols.servicebus.messages import incoming_message
+from oncebus.protocols.servicebus.receiver import Receiver
 
 from .bus import PATIENCE
 from .raw import RawClient, Stage, message, of, play

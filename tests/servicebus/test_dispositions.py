@@ -4,9 +4,9 @@ import pytest
 
 from oncebus.amqp import Described, Symbol, ULong
 from oncebus.amqp.performatives import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
-from oncebus.servicebus.dispositions import answer_to, settlement_of
-from oncebus.servicebus.errors import Refused
-from oncebus.store import Action, Settlement
+from oncebus.engine.store import Action, Settlement
+from oncebus.protocols.servicebus.dispositions import answer_to, settlement_of
+from oncebus.protocols.servicebus.errors import Refused
 
 TOKEN = bytes(16)
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")

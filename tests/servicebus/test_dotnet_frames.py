@@ -1,4 +1,4 @@
-"""What Azure.Messaging.ServiceBus for .NET writes and expects, frame by frame. Its list is in docs/enable/dotnet.md."""
+"""What Azure.Messaging.ServiceBus for .NET writes and expects, frame by frame: docs/internals/servicebus.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from amqp.client import OPEN, credit, frames, written
 from oncebus import amqp
-from oncebus.access import make_token
 from oncebus.amqp import Array, Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.encoding import encode
@@ -27,9 +26,10 @@ from oncebus.amqp.performatives import (
     Target,
     Transfer,
 )
-from oncebus.durations import HOUR
-from oncebus.entities import Subscription, Topic
-from oncebus.servicebus.connection import ClientConnection
+from oncebus.model.access import make_token
+from oncebus.model.entities import Subscription, Topic
+from oncebus.protocols.servicebus.connection import ClientConnection
+from oncebus.values.durations import HOUR
 
 from .bus import ROOT
 from .frames import Manager, put, taken

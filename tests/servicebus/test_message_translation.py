@@ -15,11 +15,11 @@ from oncebus.amqp import BATCH_FORMAT, DecodeError, Properties, Timestamp
 from oncebus.amqp.sections import sections
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
-from oncebus.durations import DAY, SECOND
-from oncebus.entities import NO_LIMIT, BadRequest
-from oncebus.servicebus.messages import incoming, incoming_message, outgoing, tag_of
-from oncebus.store import Message, SubQueue
-from oncebus.store.values import Stage
+from oncebus.engine.store import Message, SubQueue
+from oncebus.engine.store.values import Stage
+from oncebus.model.entities import NO_LIMIT, BadRequest
+from oncebus.protocols.servicebus.messages import incoming, incoming_message, outgoing, tag_of
+from oncebus.values.durations import DAY, SECOND
 
 from .bus import encoded
 
@@ -32,7 +32,7 @@ def held(incoming: Incoming, **changes: Any) -> Message:
         entity=7,
         sub_queue=SubQueue.MAIN,
         stage=Stage.LOCKED,
-        lane="",
+        session_key="",
         sequence=42,
         enqueued=NOW,
         expires=None,
@@ -42,7 +42,7 @@ def held(incoming: Incoming, **changes: Any) -> Message:
         size=incoming.size,
         locked_until=NOW + 60 * SECOND,
         token=bytes(range(16)),
-        blob=None,
+        body_file=None,
         enqueued_sequence=41,
         reason=None,
         description=None,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from oncebus.broker.addresses import Address
-from oncebus.servicebus.nodes import Node, NodeKind, node_of
-from oncebus.store import SubQueue
+from oncebus.engine.store import SubQueue
+from oncebus.protocols.servicebus.nodes import Node, NodeKind, node_of
 
 
 @pytest.mark.parametrize(

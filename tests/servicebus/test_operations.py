@@ -13,13 +13,13 @@ from oncebus import amqp
 from oncebus.amqp import Array, Properties, Timestamp, ULong
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.clock import wall_time
-from oncebus.entities import BadRequest, OutOfRange
-from oncebus.servicebus import Limits
-from oncebus.servicebus.arguments import Arguments
-from oncebus.servicebus.errors import Refused, refusal_of
-from oncebus.servicebus.front import Front
-from oncebus.servicebus.operations import OPERATIONS, Invocation
-from oncebus.store import Action, SessionLockLost, Settlement
+from oncebus.engine.store import Action, SessionLockLost, Settlement
+from oncebus.model.entities import BadRequest, OutOfRange
+from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus.arguments import Arguments
+from oncebus.protocols.servicebus.errors import Refused, refusal_of
+from oncebus.protocols.servicebus.front import Front
+from oncebus.protocols.servicebus.operations import OPERATIONS, Invocation
 
 from .bus import PATIENCE, Bus
 

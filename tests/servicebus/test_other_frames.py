@@ -10,14 +10,14 @@ import pytest
 
 from amqp.client import OPEN, credit, frames, sender, written
 from oncebus import amqp
-from oncebus.access import make_token
 from oncebus.amqp import Described, Int, Symbol, Timestamp, UInt, ULong
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
 from oncebus.amqp.performatives import Accepted, Attach, Begin, Detach, Disposition, Flow, Source, Target, Transfer
-from oncebus.durations import HOUR
-from oncebus.servicebus.connection import ClientConnection
+from oncebus.model.access import make_token
+from oncebus.protocols.servicebus.connection import ClientConnection
+from oncebus.values.durations import HOUR
 
 from .bus import ROOT
 from .frames import Manager, put, taken

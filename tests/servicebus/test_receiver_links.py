@@ -27,8 +27,8 @@ from oncebus.amqp.performatives import (
 )
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
-from oncebus.servicebus import Limits
-from oncebus.servicebus.messages import incoming_message, tag_of
+from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus.messages import incoming_message, tag_of
 
 from .bus import PATIENCE
 from .raw import RawClient, Stage, message, of, play

@@ -4,12 +4,14 @@ import logging
 
 import pytest
 
-from oncebus.access import AccessRefused, KeyFileError, Reason
 from oncebus.amqp import DecodeError, EncodeError
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.entities import (
+from oncebus.engine.inbox import InboxFull
+from oncebus.engine.store import Outcome, SessionCannotBeLocked, SessionLockLost, StoreFull
+from oncebus.model.access import AccessRefused, KeyFileError, Reason
+from oncebus.model.entities import (
     AlreadyExists,
     BadRequest,
     EntityDisabled,
@@ -18,11 +20,9 @@ from oncebus.entities import (
     OutOfRange,
     QuotaExceeded,
 )
-from oncebus.errors import OncebusError
-from oncebus.filters import BadRule
-from oncebus.inbox import InboxFull
-from oncebus.servicebus.errors import Refused, refusal_of, refusal_of_outcome
-from oncebus.store import Outcome, SessionCannotBeLocked, SessionLockLost, StoreFull
+from oncebus.model.filters import BadRule
+from oncebus.protocols.servicebus.errors import Refused, refusal_of, refusal_of_outcome
+from oncebus.values.errors import OncebusError
 
 
 @pytest.mark.parametrize(

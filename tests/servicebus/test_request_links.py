@@ -12,14 +12,14 @@ import pytest
 from amqp.client import credit
 from amqp.sockets import until
 from oncebus import amqp
-from oncebus.access import make_token
 from oncebus.amqp import ULong
 from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Target, Transfer
-from oncebus.durations import HOUR, MINUTE
-from oncebus.servicebus import Limits
-from oncebus.servicebus.management import ManagementRequests
-from oncebus.servicebus.messages import incoming_message
-from oncebus.servicebus.requests import Replies
+from oncebus.model.access import make_token
+from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus.management import ManagementRequests
+from oncebus.protocols.servicebus.messages import incoming_message
+from oncebus.protocols.servicebus.requests import Replies
+from oncebus.values.durations import HOUR, MINUTE
 
 from .bus import LISTENER, ROOT
 from .raw import RawClient, Stage, message, of, play, request, to

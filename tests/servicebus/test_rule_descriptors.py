@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from oncebus.amqp import Described, Float, Int, Symbol, Timestamp, ULong, decode, encode
-from oncebus.entities import (
+from oncebus.model.entities import (
     BadRequest,
     CorrelationFilter,
     FalseFilter,
@@ -16,7 +16,7 @@ from oncebus.entities import (
     SqlFilter,
     TrueFilter,
 )
-from oncebus.servicebus.rules import described, rule_of
+from oncebus.protocols.servicebus.rules import described, rule_of
 
 
 def on_the_wire(value: Any) -> Any:

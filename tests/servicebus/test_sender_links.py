@@ -16,11 +16,11 @@ from oncebus.broker import shares
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
 from oncebus.broker.shares import Shares
-from oncebus.entities import BadRequest
-from oncebus.inbox import InboxError, InboxWriter
-from oncebus.servicebus import Limits, sender
-from oncebus.servicebus.messages import incoming, incoming_message
-from oncebus.store import Mode
+from oncebus.engine.inbox import InboxError, InboxWriter
+from oncebus.engine.store import Mode
+from oncebus.model.entities import BadRequest
+from oncebus.protocols.servicebus import Limits, sender
+from oncebus.protocols.servicebus.messages import incoming, incoming_message
 
 from .bus import PATIENCE
 from .raw import Stage, message, play, to

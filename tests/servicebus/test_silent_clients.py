@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from broker.in_process import FakeTime
-from oncebus.servicebus import Limits
+from oncebus.protocols.servicebus import Limits
 
 from .bus import PATIENCE, Transport, running_bus
 

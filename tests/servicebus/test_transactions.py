@@ -31,10 +31,10 @@ from oncebus.amqp.performatives import (
     Transfer,
 )
 from oncebus.broker.addresses import Address
-from oncebus.entities import Catalogue, Queue, Subscription, Topic
-from oncebus.servicebus import Limits
-from oncebus.servicebus.messages import incoming_message, tag_of
-from oncebus.store import Action, Mode, Settlement
+from oncebus.engine.store import Action, Mode, Settlement
+from oncebus.model.entities import Catalogue, Queue, Subscription, Topic
+from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus.messages import incoming_message, tag_of
 
 from .bus import PATIENCE
 from .raw import RawClient, Stage, message, of, play, request, to
@@ -171,6 +171,18 @@ def test_a_commit_sends_and_settles_together(tmp_path: Path) -> None:
         accepted, _ = await client.raw.next(Disposition)
         assert (accepted.role, accepted.settled, accepted.state) == (True, True, Accepted())
         assert await taken(stage) == [b"a", b"b", b"c"]
+
+    play(tmp_path, scenario)
+
+
+def test_deliveries_with_the_same_id_stay_in_their_transaction(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await Client.of(stage)
+        again = transfer(100, SENDER, state=client.state)
+        client.raw._raw(written(again, message(b"a")) + written(again, message(b"b")))
+        assert await taken(stage) == []
+        await client.commit()
+        assert await taken(stage) == [b"a", b"b"]
 
     play(tmp_path, scenario)
 

@@ -20,12 +20,12 @@ from oncebus import amqp
 from oncebus.amqp import Described, Symbol, ULong
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
 from oncebus.amqp.performatives import Close, Open
-from oncebus.http import HttpServer, listen, server
-from oncebus.http import protocol as http_protocol
-from oncebus.portal.hosts import Hosts
-from oncebus.serve.app import make_app
-from oncebus.servicebus import Limits, ServiceBusServer, make_server
-from oncebus.servicebus.upgrade import Upgrade
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.http import HttpServer, listen, server
+from oncebus.protocols.http import protocol as http_protocol
+from oncebus.protocols.portal.hosts import Hosts
+from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.protocols.servicebus.upgrade import Upgrade
 
 from .bus import NAMESPACE, ROOT
 

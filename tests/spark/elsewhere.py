@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from oncebus.spark import Ledger, detect_duplicates
 from reference import Message
-from spark.streams import SCHEMA, Stream, expected, verdicts
+from spark.streams import SCHEMA, Stream, expected, started, verdicts
 from spark.test_streaming import history_of
 
 
@@ -70,7 +70,7 @@ def check_foreach_batch(spark: SparkSession, stream: Stream) -> None:
 
     messages = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(stream.source))
     writer = messages.writeStream.foreachBatch(each).option("checkpointLocation", str(stream.folder / "another"))
-    assert writer.trigger(availableNow=True).start().awaitTermination(300)
+    assert started(writer.trigger(availableNow=True)).awaitTermination(300)
     assert stream.found() == expected(history)
 
 

@@ -13,8 +13,10 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, settings
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from oncebus.spark import detect_duplicates
 from properties import examples
@@ -126,6 +128,21 @@ class StreamFiles:
         return cut
 
 
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query.
+
+    Spark Connect gives the Python worker of foreachBatch ten seconds to start, and has no setting for it. While other
+    tests keep the machine busy that may be too short, so try again: nothing has begun.
+    """
+    for _ in range(9):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return writer.start()
+
+
 @dataclass
 class Stream(StreamFiles):
     """A query over a folder of batches, written as a user would write it."""
@@ -153,9 +170,9 @@ class Stream(StreamFiles):
         writer = change(self.checked()).writeStream.option("checkpointLocation", str(self.checkpoint))
         writer = writer.trigger(availableNow=True)
         if each is not None:
-            query = writer.foreachBatch(each).start()
+            query = started(writer.foreachBatch(each))
         else:
-            query = writer.format("parquet").option("path", str(self.output)).start()
+            query = started(writer.format("parquet").option("path", str(self.output)))
         assert query.awaitTermination(300), "the query did not end"
         return query
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from oncebus.errors import OncebusError
 from oncebus.spark import Ledger
+from oncebus.values.errors import OncebusError
 from reference import Message, Reference, Verdict
 from spark.streams import FAR_FUTURE, Stream, verdicts
 from spark.test_batch import checked, frame_of

@@ -1,4 +1,4 @@
-"""New rows and duplicates of one stream go to two places: with the samples of docs/spark.md, not with two queries."""
+"""New rows and duplicates of one stream go to two places: with the samples of docs/reference/spark.md, in one query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_sample_writes_both_outputs(spark: SparkSession, tmp_path: Path, sampl
     history = history_of(3)
     stream = Stream(spark, tmp_path)
     stream.write(history)
-    [block] = [block for block in blocks("spark.md") if block.language == "python" and sample in block.text]
+    [block] = [block for block in blocks("reference/spark.md") if block.language == "python" and sample in block.text]
     text = block.text.replace('"/data/', f'f"{tmp_path}/').replace('ff"', 'f"')
     # The sample starts a query that runs for ever: let this one end.
     text = text.replace(".start()", ".trigger(availableNow=True).start().awaitTermination()")

@@ -11,8 +11,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from histories import SECOND, START
-from oncebus.errors import OncebusError
 from oncebus.spark import Ledger, detect_duplicates
+from oncebus.values.errors import OncebusError
 from reference import Message
 from spark.elsewhere import check_partitioned
 from spark.streams import SCHEMA, Stream, expected, verdicts

@@ -1,4 +1,4 @@
-"""SQL reads a view of the result, as docs/spark.md shows."""
+"""SQL reads a view of the result, as docs/reference/spark.md shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from spark.test_streaming import history_of
 def test_the_sample_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "('a', timestamp'2026-01-31 08:00:00'), ('a', timestamp'2026-01-31 08:01:00'), ('b', now())"
     spark.sql(f"SELECT * FROM VALUES {rows} AS t(id, at)").createOrReplaceTempView("events")
-    [block] = [one for one in blocks("spark.md") if one.language == "python" and "createOrReplaceTempView" in one.text]
+    samples = [block for block in blocks("reference/spark.md") if block.language == "python"]
+    [block] = [block for block in samples if "createOrReplaceTempView" in block.text]
     names: dict[str, Any] = {"spark": spark, "detect_duplicates": detect_duplicates}
     exec(block.text, names)
     shown = ["+---+-------+", "| id|repeats|", "+---+-------+", "|  a|      1|", "+---+-------+"]

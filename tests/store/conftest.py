@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.store import Store
+from oncebus.engine.store import Store
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oncebus.store import Policy
+from oncebus.engine.store import Policy
 from store.store_rows import SECOND, START
 
 PLAIN, SESSIONS = 1, 2

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from oncebus.messages import OUTBOX_SCHEMA, Fate
-from oncebus.store import IngestReport, Policy, Requeue, Store
+from oncebus.engine.store import IngestReport, Policy, Requeue, Store
+from oncebus.model.messages import OUTBOX_SCHEMA, Fate
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -31,7 +31,7 @@ def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
             "hops": 0,
             "size": 100,
             "head": b"head",
-            "body": None if row.get("blob") else b"body",
+            "body": None if row.get("body_file") else b"body",
             "destination": row["entity"] if fate in (Fate.DELIVERED, Fate.DEAD_LETTERED) else None,
             **row,
             "fate": int(fate),
@@ -53,7 +53,7 @@ def again(requeue: Requeue, sequence: int, **more: Any) -> dict[str, Any]:
     """Return the row that the pipeline makes of a requeued message."""
     message = requeue.message
     origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": requeue.hops}
-    kept = {name: getattr(message, name) for name in ("blob", "session", "scheduled", "message_id", "size")}
+    kept = {name: getattr(message, name) for name in ("body_file", "session", "scheduled", "message_id", "size")}
     return {"entity": requeue.target, "sequence": sequence, **kept, **origin, **more}
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from oncebus.store import NAMESPACE, Action, Changes, Counts, Kind, Message, Mode, Policy, Settlement, Store, SubQueue
+from oncebus.engine.store import (
+    NAMESPACE,
+    Action,
+    Changes,
+    Counts,
+    Kind,
+    Message,
+    Mode,
+    Policy,
+    Settlement,
+    Store,
+    SubQueue,
+)
 from store.store_rows import QUEUE, SECOND, START, take
 
 TOPIC, COPIES = 8, 9
@@ -51,7 +63,7 @@ def test_each_delivery_counts_and_so_does_its_outcome(store: Store) -> None:
 def test_receive_and_delete_completes_what_it_delivers(store: Store) -> None:
     fill(store, 3)
     receive(store, 2, mode=Mode.RECEIVE_AND_DELETE)
-    fill(store, 1, blob="file")
+    fill(store, 1, body_file="file")
     with_file = receive(store, mode=Mode.RECEIVE_AND_DELETE)[-1]
     assert totals(store) == {"outgoing": 4, "completed": 3}
     settle(store, [with_file], Action.COMPLETE)

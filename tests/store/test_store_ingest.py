@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from oncebus.messages import NOBODY, PARTITION_SHIFT, Fate
-from oncebus.store import (
+from oncebus.engine.store import (
     NAMESPACE,
     Action,
     Counts,
@@ -23,6 +22,7 @@ from oncebus.store import (
     StoreError,
     SubQueue,
 )
+from oncebus.model.messages import NOBODY, PARTITION_SHIFT, Fate
 from store.store_rows import QUEUE, SECOND, START, entry, take
 
 TOPIC, FIRST, SECOND_SUBSCRIPTION, GONE = 20, 21, 22, 99
@@ -74,7 +74,7 @@ def test_a_message_keeps_all_it_came_with(store: Store) -> None:
     assert {name: getattr(message, name) for name in row if not name.startswith("origin_")} == {
         name: value for name, value in row.items() if not name.startswith("origin_")
     }
-    assert (message.origin, message.enqueued, message.enqueued_sequence, message.blob) == (5, START, 2**40, None)
+    assert (message.origin, message.enqueued, message.enqueued_sequence, message.body_file) == (5, START, 2**40, None)
     assert message.state is State.ACTIVE
 
 
@@ -137,9 +137,9 @@ def test_of_a_deleted_entity_only_the_number_of_its_rows_and_the_time_are_kept(s
     rows: list[dict[str, Any]] = [
         {"entity": GONE, "fate": Fate.DELIVERED, "time": START + 7},
         {"entity": GONE, "fate": Fate.DEAD_LETTERED},
-        {"entity": GONE, "fate": Fate.DUPLICATE, "blob": "file"},
+        {"entity": GONE, "fate": Fate.DUPLICATE, "body_file": "file"},
         {"entity": GONE, "fate": Fate.UNROUTED},
-        {"entity": GONE, "fate": Fate.QUARANTINED, "blob": "file"},
+        {"entity": GONE, "fate": Fate.QUARANTINED, "body_file": "file"},
         {"entity": GONE, "fate": Fate.DISCARDED},
     ]
     take(store, rows, POLICIES)
@@ -198,7 +198,11 @@ def test_time_does_not_go_back_with_the_entity_that_had_the_newest(store: Store)
 
 def test_a_body_is_known_from_the_row_that_named_it_until_it_is_forgotten(store: Store) -> None:
     assert store.newest_time() == 0
-    take(store, [{"entity": QUEUE, "blob": "a"}, {"entity": QUEUE, "fate": Fate.DUPLICATE, "blob": "b"}], POLICIES)
+    take(
+        store,
+        [{"entity": QUEUE, "body_file": "a"}, {"entity": QUEUE, "fate": Fate.DUPLICATE, "body_file": "b"}],
+        POLICIES,
+    )
     assert store.unknown_body_files(["a", "b", "c"]) == ["c"]
     with store.transaction():
         store.forget_body_files(["a", "b"])
@@ -280,8 +284,12 @@ def test_duplicates_are_bounded_by_number_and_age(tmp_path: Any) -> None:
 
 
 def test_a_body_file_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
-    copies = [{"entity": TOPIC, "destination": each, "blob": "shared", "position": 1} for each in (FIRST, QUEUE)]
-    take(store, [*copies, {"entity": QUEUE, "sequence": 5, "fate": Fate.DUPLICATE, "blob": "of a duplicate"}], POLICIES)
+    copies = [{"entity": TOPIC, "destination": each, "body_file": "shared", "position": 1} for each in (FIRST, QUEUE)]
+    take(
+        store,
+        [*copies, {"entity": QUEUE, "sequence": 5, "fate": Fate.DUPLICATE, "body_file": "of a duplicate"}],
+        POLICIES,
+    )
     assert store.unused_body_files() == ["of a duplicate"]
     with store.transaction():
         store.forget_body_files(["of a duplicate", "shared"])
@@ -289,7 +297,7 @@ def test_a_body_file_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
     assert store.unused_body_files() == []
     with store.transaction():
         (message,) = store.receive(FIRST, 1, Mode.PEEK_LOCK, POLICIES[FIRST], START)
-        assert (message.blob, message.body) == ("shared", None)
+        assert (message.body_file, message.body) == ("shared", None)
         assert store.unused_body_files() == []
         done = Settlement(Action.COMPLETE, message.token or b"")
         assert store.settle(FIRST, [done], POLICIES[FIRST], START) == [Outcome.DONE]

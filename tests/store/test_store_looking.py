@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncebus.messages import Fate
-from oncebus.store import Mode, Outcome, Policy, Store, SubQueue
+from oncebus.engine.store import Mode, Outcome, Policy, Store, SubQueue
+from oncebus.model.messages import Fate
 
 from .store_rows import QUEUE, START, take
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.store import Mode, Policy, Store, StoreFull, StoreInUse, StoreMismatch
-from oncebus.store.sql.schema import VERSION
+from oncebus.engine.store import Mode, Policy, Store, StoreFull, StoreInUse, StoreMismatch
+from oncebus.engine.store.sql.schema import VERSION
 from store.store_rows import QUEUE, START, take
 
 POLICIES = {QUEUE: Policy()}

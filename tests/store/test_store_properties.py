@@ -18,7 +18,7 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from oncebus.store import (
+from oncebus.engine.store import (
     Action,
     EntryRefused,
     Message,

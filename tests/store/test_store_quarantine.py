@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncebus.messages import Fate
-from oncebus.store import Kind, Mode, Outcome, Policy, RequeueKind, State, Store
+from oncebus.engine.store import Kind, Mode, Outcome, Policy, RequeueKind, State, Store
+from oncebus.model.messages import Fate
 from store.store_rows import QUEUE, START, come_back, take
 
 TOPIC, SUBSCRIPTION = 20, 21
 POLICIES = {QUEUE: Policy(), TOPIC: Policy(Kind.TOPIC), SUBSCRIPTION: Policy(Kind.SUBSCRIPTION)}
-ROW: dict[str, Any] = {"entity": TOPIC, "fate": Fate.QUARANTINED, "reason": "broken", "blob": "file", "session": "s"}
+ROW: dict[str, Any] = {
+    "entity": TOPIC,
+    "fate": Fate.QUARANTINED,
+    "reason": "broken",
+    "body_file": "file",
+    "session": "s",
+}
 
 
 def numbers(store: Store) -> list[int]:
@@ -30,7 +36,7 @@ def release(store: Store, numbers: list[int]) -> list[Outcome]:
 def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
     take(store, [ROW, {**ROW, "entity": QUEUE, "sequence": 9}], POLICIES)
     (found,) = store.quarantined(TOPIC)
-    assert (found.reason, found.message_id, found.head, found.blob) == ("broken", "m1", b"head", "file")
+    assert (found.reason, found.message_id, found.head, found.body_file) == ("broken", "m1", b"head", "file")
     assert [each.sequence for each in store.quarantined(after=found.number)] == [9]
     assert (store.size_of(TOPIC), store.counts(QUEUE).size) == (100, 100)
     first, second = numbers(store)
@@ -54,10 +60,10 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
         assert store.due(POLICIES, START + 5).handled == 1
         (requeue,) = store.requeue_batch(POLICIES, appended=1)
     assert (requeue.kind, requeue.target, requeue.message.session) == (RequeueKind.DUE, TOPIC, "s")
-    assert (requeue.message.head, requeue.message.blob, requeue.message.sequence) == (b"head", "file", 1)
+    assert (requeue.message.head, requeue.message.body_file, requeue.message.sequence) == (b"head", "file", 1)
     with store.transaction():
         store.requeued([requeue], 2)
-    row = {"entity": TOPIC, "sequence": 2, "origin_entity": TOPIC, "origin_sequence": 1, "blob": "file"}
+    row = {"entity": TOPIC, "sequence": 2, "origin_entity": TOPIC, "origin_sequence": 1, "body_file": "file"}
     take(store, [{**row, "destination": SUBSCRIPTION}], POLICIES)
     counts = store.counts(TOPIC)
     assert (counts.new, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
@@ -77,7 +83,7 @@ def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
     with store.transaction():
         lock = store.accept_session(QUEUE, None, policies[QUEUE], START + 5)
         (message,) = store.receive(QUEUE, 9, Mode.PEEK_LOCK, policies[QUEUE], START + 5, lock)
-    assert (message.sequence, message.session, message.blob) == (7, "s", "file")
+    assert (message.sequence, message.session, message.body_file) == (7, "s", "file")
 
 
 def test_quarantined_rows_of_a_deleted_entity_are_deleted(store: Store) -> None:

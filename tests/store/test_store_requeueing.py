@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from oncebus.messages import Fate
-from oncebus.store import MAX_HOPS, NAMESPACE, Kind, Mode, Outcome, Policy, Requeue, RequeueKind, Store, SubQueue
+from oncebus.engine.store import MAX_HOPS, NAMESPACE, Kind, Mode, Outcome, Policy, Requeue, RequeueKind, Store, SubQueue
+from oncebus.model.messages import Fate
 from store.store_rows import START, again, take
 
 SOURCE, TARGET, TOPIC, FIRST, SECOND = 1, 2, 3, 4, 5
@@ -180,7 +180,7 @@ def test_dead_letters_are_forwarded_with_their_reason(store: Store) -> None:
 
 
 def test_a_body_file_is_needed_while_its_message_is_under_way(store: Store) -> None:
-    take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
+    take(store, [{"entity": SOURCE, "body_file": "file"}], POLICIES)
     requeues = next_batch(store)
     requeued(store, requeues, 2)
     assert store.unused_body_files() == []
@@ -192,7 +192,7 @@ def test_a_body_file_is_needed_while_its_message_is_under_way(store: Store) -> N
 
 
 def test_a_body_file_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
-    take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
+    take(store, [{"entity": SOURCE, "body_file": "file"}], POLICIES)
     requeues = next_batch(store)
     take(store, [again(requeues[0], 1, fate=Fate.DUPLICATE)], POLICIES)
     assert store.unused_body_files() == []
@@ -202,12 +202,12 @@ def test_a_body_file_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
 
 def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
     rows: list[dict[str, Any]] = [
-        {"entity": SOURCE, "sequence": 1, "blob": "file"},
+        {"entity": SOURCE, "sequence": 1, "body_file": "file"},
         {"entity": SOURCE, "sequence": 2, "fate": Fate.DUPLICATE},
     ]
     take(store, rows, POLICIES)
     requeues = next_batch(store)
-    take(store, [again(requeues[0], 1, blob=None)], POLICIES)
+    take(store, [again(requeues[0], 1, body_file=None)], POLICIES)
     with store.transaction():
         store.delete_entities([SOURCE], appended=3)
     assert (store.counts(SOURCE).size, store.duplicates(SOURCE), store.unused_body_files()) == (0, [], [])
@@ -221,7 +221,11 @@ def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
 @pytest.mark.parametrize("order", ["delete, requeued, take", "delete, take, requeued", "take, delete, requeued"])
 def test_a_body_outlives_its_source_while_a_row_that_names_it_is_in_the_pipeline(store: Store, order: str) -> None:
     """The source is deleted when the row is in the inbox and not yet reported to the store."""
-    take(store, [{"entity": SOURCE, "blob": "file"}, {"entity": SOURCE, "sequence": 2, "blob": "left"}], POLICIES)
+    take(
+        store,
+        [{"entity": SOURCE, "body_file": "file"}, {"entity": SOURCE, "sequence": 2, "body_file": "left"}],
+        POLICIES,
+    )
     requeue = next_batch(store)[0]
     remaining = {each: policy for each, policy in POLICIES.items() if each != SOURCE}
     for step in order.split(", "):

@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.durations import DAY, HOUR, SECOND
-from oncebus.messages import Fate
-from oncebus.store import NAMESPACE, Action, Kind, Mode, Policy, Samples, Settlement, Span, Store, per_second, sampling
+from oncebus.engine.store import (
+    NAMESPACE,
+    Action,
+    Kind,
+    Mode,
+    Policy,
+    Samples,
+    Settlement,
+    Span,
+    Store,
+    per_second,
+    sampling,
+)
+from oncebus.model.messages import Fate
+from oncebus.values.durations import DAY, HOUR, SECOND
 from store.store_rows import QUEUE, take
 
 TOPIC, COPIES = 8, 9

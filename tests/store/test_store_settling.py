@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from oncebus.amqp import Properties, application_properties, encode_message, message_id
-from oncebus.store import (
+from oncebus.engine.store import (
     Action,
     Message,
     Mode,
@@ -166,7 +166,11 @@ def test_a_deferred_message_is_only_found_by_its_number(queue: Store) -> None:
 
 
 def test_receive_and_delete_locks_a_message_with_a_body_file(store: Store) -> None:
-    take(store, [{"entity": QUEUE, "sequence": 1, "blob": "file"}, {"entity": QUEUE, "sequence": 2}], {QUEUE: POLICY})
+    take(
+        store,
+        [{"entity": QUEUE, "sequence": 1, "body_file": "file"}, {"entity": QUEUE, "sequence": 2}],
+        {QUEUE: POLICY},
+    )
     with store.transaction():
         large, small = store.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
     assert (small.token, small.locked_until, small.deliveries) == (None, None, 1)

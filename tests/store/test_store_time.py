@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.messages import PARTITION_SHIFT
-from oncebus.store import Action, Kind, Mode, Outcome, Place, Policy, Settlement, State, Store, SubQueue
+from oncebus.engine.store import Action, Kind, Mode, Outcome, Place, Policy, Settlement, State, Store, SubQueue
+from oncebus.model.messages import PARTITION_SHIFT
 from store.store_rows import QUEUE, SECOND, START, come_back, take
 
 NEVER = 2**62

@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from oncebus.messages import TRANSACTION
-from oncebus.store import Action, Changes, ChangesRefused, Message, Mode, Outcome, Pending, Policy, Settlement, Store
+from oncebus.engine.store import (
+    Action,
+    Changes,
+    ChangesRefused,
+    Message,
+    Mode,
+    Outcome,
+    Pending,
+    Policy,
+    Settlement,
+    Store,
+)
+from oncebus.model.messages import TRANSACTION
 from store.store_rows import QUEUE, START, take
 
 POLICIES = {QUEUE: Policy()}
@@ -81,7 +92,7 @@ def test_scheduled_messages_are_cancelled_once(store: Store) -> None:
 
 def test_pending_messages_wait_until_they_are_appended(store: Store) -> None:
     message, other = received(store, 2)
-    kept = commit(store, Changes([settled(message, Action.COMPLETE)]), pending("a"), pending("b", blob="file"))
+    kept = commit(store, Changes([settled(message, Action.COMPLETE)]), pending("a"), pending("b", body_file="file"))
     more = commit(store, Changes([settled(other, Action.COMPLETE)]), pending("c"))
     assert [(each.number, each.committed) for each in (*kept, *more)] == [(1, 1), (2, 1), (3, 3)]
     assert (store.last_pending(), store.needed_body_files()) == (3, ["file"])
@@ -97,7 +108,10 @@ def test_pending_messages_wait_until_they_are_appended(store: Store) -> None:
     row = {"entity": QUEUE, "origin_entity": TRANSACTION}
     take(
         store,
-        [{**row, "sequence": 3, "origin_sequence": 1}, {**row, "sequence": 4, "origin_sequence": 2, "blob": "file"}],
+        [
+            {**row, "sequence": 3, "origin_sequence": 1},
+            {**row, "sequence": 4, "origin_sequence": 2, "body_file": "file"},
+        ],
         POLICIES,
     )
     assert store.counts(QUEUE).active == 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncebus.access import AuthorizationRule, Right
-from oncebus.entities import Catalogue
-from oncebus.management.difference import Effect, changes_of
-from oncebus.management.planning import Plan
-from oncebus.management.problems import FileRefused
-from oncebus.templates.template import plan_template
+from oncebus.model.access import AuthorizationRule, Right
+from oncebus.model.entities import Catalogue
+from oncebus.protocols.management.difference import Effect, changes_of
+from oncebus.protocols.management.planning import Plan
+from oncebus.protocols.management.problems import FileRefused
+from oncebus.protocols.templates.template import plan_template
 
 NOW = 1_790_000_000_000_000
 ROOT = AuthorizationRule("RootManageSharedAccessKey", frozenset({Right.MANAGE}), "one", "two")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from oncebus.management.problems import MOST_PROBLEMS, FileRefused, Problems, member, nearest
-from oncebus.templates import front
-from oncebus.templates.evaluation import BROKEN, Evaluator
-from oncebus.templates.scope import Budget, Deployment
-from oncebus.templates.template import plan_template
+from oncebus.protocols.management.problems import MOST_PROBLEMS, FileRefused, Problems, member, nearest
+from oncebus.protocols.templates import front
+from oncebus.protocols.templates.evaluation import BROKEN, Evaluator
+from oncebus.protocols.templates.scope import Budget, Deployment
+from oncebus.protocols.templates.template import plan_template
 
 from .template_scenes import planned, problems, queue, template
 from .test_template_front import Deployer, play

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from oncebus.emulator.config import read_config
-from oncebus.management.documents import parse_document
-from oncebus.management.problems import Problems
-from oncebus.templates.calling import FUNCTIONS
-from oncebus.templates.evaluation import Evaluator
-from oncebus.templates.scope import Deployment
+from oncebus.protocols.emulator.config import read_config
+from oncebus.protocols.management.documents import parse_document
+from oncebus.protocols.management.problems import Problems
+from oncebus.protocols.templates.calling import FUNCTIONS
+from oncebus.protocols.templates.evaluation import Evaluator
+from oncebus.protocols.templates.scope import Deployment
 
 from .template_scenes import planned
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def blocks(name: str) -> list[str]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.management.documents import LARGEST, find, parse_document, read_document, without_comments
-from oncebus.management.problems import Fault, FileRefused
-from oncebus.untrusted_json import DEEPEST
+from oncebus.protocols.management.documents import LARGEST, find, parse_document, read_document, without_comments
+from oncebus.protocols.management.problems import Fault, FileRefused
+from oncebus.protocols.untrusted_json import DEEPEST
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),

@@ -10,9 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.access import AuthorizationRule, Right
-from oncebus.durations import DAY, MINUTE, SECOND
-from oncebus.entities import (
+from oncebus.model.access import AuthorizationRule, Right
+from oncebus.model.entities import (
     NO_LIMIT,
     Catalogue,
     CorrelationFilter,
@@ -29,8 +28,9 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.management.documents import parse_document
-from oncebus.templates.export import export
+from oncebus.protocols.management.documents import parse_document
+from oncebus.protocols.templates.export import export
+from oncebus.values.durations import DAY, MINUTE, SECOND
 from properties import examples
 
 from .template_scenes import ROOT, planned

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.management.problems import Fault, Problems
-from oncebus.templates.calling import FUNCTIONS
-from oncebus.templates.evaluation import BROKEN, Evaluator
-from oncebus.templates.expressions import DEEPEST, LONGEST, is_expression, parse_expression
-from oncebus.templates.scope import Deployment
+from oncebus.protocols.management.problems import Fault, Problems
+from oncebus.protocols.templates.calling import FUNCTIONS
+from oncebus.protocols.templates.evaluation import BROKEN, Evaluator
+from oncebus.protocols.templates.expressions import DEEPEST, LONGEST, is_expression, parse_expression
+from oncebus.protocols.templates.scope import Deployment
 
 DEPLOYMENT = Deployment("first", "sub-id", "group")
 PARAMETERS: dict[str, Any] = {"name": "orders", "size": 3, "tags": {"Colour": "red"}, "none": None, "list": ["a", "b"]}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from httpfront.http_front import LIMITS, ROOT, SENDER, Answer, Front, running_front, token
-from oncebus.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
 from oncebus.broker.broker import Broker
-from oncebus.entities import CatalogueFileError, Queue
-from oncebus.management.planning import Plan
-from oncebus.serve.app import make_app
-from oncebus.templates.template import plan_template
+from oncebus.model.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
+from oncebus.model.entities import CatalogueFileError, Queue
+from oncebus.programs.serve.app import make_app
+from oncebus.protocols.management.planning import Plan
+from oncebus.protocols.templates.template import plan_template
 
 from .template_scenes import TYPE, queue, resource, rule, subscription, template, topic
 
@@ -320,7 +320,7 @@ def test_a_change_in_between_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mon
                 asyncio.run_coroutine_threadsafe(interfere(f"other-{len(calls)}"), loop).result(10)
             return plan_template(*given, **options)
 
-        monkeypatch.setattr("oncebus.templates.front.plan_template", interrupted)
+        monkeypatch.setattr("oncebus.protocols.templates.front.plan_template", interrupted)
         assert (await deployer.put(NEWS)).status == 200
         names = sorted(entity.path for entity in deployer.broker.catalogue.entities.values())
         assert names == ["news", "news/Subscriptions/all", "other-1", "other-2"]
@@ -342,7 +342,7 @@ def test_a_deployment_that_is_always_outdated_fails(tmp_path: Path, monkeypatch:
             asyncio.run_coroutine_threadsafe(interfere(), loop).result(10)
             return plan_template(*given, **options)
 
-        monkeypatch.setattr("oncebus.templates.front.plan_template", interrupted)
+        monkeypatch.setattr("oncebus.protocols.templates.front.plan_template", interrupted)
         answer = await deployer.put(NEWS)
         assert (answer.status, answer.json["error"]["code"]) == (409, "DeploymentActive")
         assert deployer.broker.catalogue.find("news") is None

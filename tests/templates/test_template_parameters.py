@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from oncebus.management.problems import Fault, Problems
-from oncebus.templates.parameters import value_from_text
-from oncebus.templates.template import read_template
+from oncebus.protocols.management.problems import Fault, Problems
+from oncebus.protocols.templates.parameters import value_from_text
+from oncebus.protocols.templates.template import read_template
 
 
 def wrong(declared: dict[str, Any], given: dict[str, Any] | None = None) -> dict[str, str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from oncebus.access import AuthorizationRule, Right
-from oncebus.durations import HOUR, MINUTE
-from oncebus.entities import (
+from oncebus.model.access import AuthorizationRule, Right
+from oncebus.model.entities import (
     Catalogue,
     CorrelationFilter,
     EntityStatus,
@@ -20,7 +19,8 @@ from oncebus.entities import (
     Tier,
     TrueFilter,
 )
-from oncebus.management.difference import changes_of
+from oncebus.protocols.management.difference import changes_of
+from oncebus.values.durations import HOUR, MINUTE
 
 from .template_scenes import (
     NOW,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncebus.entities import Catalogue, Namespace, Tier, Topic
+from oncebus.model.entities import Catalogue, Namespace, Tier, Topic
 
 from .template_scenes import TYPE, deployed, problems, queue, resource, rule, subscription, template, topic
 

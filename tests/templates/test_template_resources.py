@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncebus.entities import Catalogue
+from oncebus.model.entities import Catalogue
 
 from .template_scenes import TYPE, deployed, planned, problems, queue, resource, subscription, template, topic
 

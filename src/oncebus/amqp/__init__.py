@@ -1,7 +1,7 @@
 """AMQP 1.0: the types, their encoding, and the message format.
 
-`oncebus.amqp.connection` is the engine of a connection and `oncebus.amqp.events` are the events it reports.
-`oncebus.amqp.protocol` runs the engine over asyncio.
+`oncebus.amqp.connection` is the engine of a connection and `oncebus.amqp.events` are the events it reports. Nothing
+here has a socket or a clock: `oncebus.protocols.servicebus.transport` runs the engine over asyncio.
 """
 
 from oncebus.amqp.decoding import decode, decode_all

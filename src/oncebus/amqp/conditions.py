@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 INTERNAL_ERROR = "amqp:internal-error"
 NOT_FOUND = "amqp:not-found"

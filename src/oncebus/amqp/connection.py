@@ -326,7 +326,7 @@ class Connection:
     def _read_frames(self, data: bytes, at: int, most_work: int) -> int:
         end = len(data)
         sessions, events = self._sessions, self._events
-        body = at
+        body, needed = at, HEAD_SIZE
         left = most_work if self.is_trusted else min(most_work, self._untrusted_work)
         given = left
         try:
@@ -341,8 +341,8 @@ class Connection:
                         raise Violation(FRAMING_ERROR, problem)
                 stop = at + size
                 if stop > end:
-                    self._needed = size
-                    return at
+                    needed = size
+                    break
                 body = at + 4 * offset
                 at = stop
                 left -= 1
@@ -373,7 +373,7 @@ class Connection:
             raise Violation(
                 DECODE_ERROR, str(DecodeError(error.name, max(error.offset - body, 0), error.reason))
             ) from None
-        self._needed = HEAD_SIZE
+        self._needed = needed
         if not self.is_trusted:
             self._untrusted_work -= given - left
             if self._untrusted_work <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncebus.amqp.conditions import (
     INVALID_FIELD,
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Delivery:
-    """A complete delivery from the peer. `id` is unique in the session; `format` is the message-format.
+    """A complete delivery from the peer. `id` should be unique in the session; `format` is the message-format.
 
-    `state` is the peer's; a transactional state says which transaction the delivery belongs to.
+    `state` is the peer's; a transactional state says which transaction the delivery belongs to. `context` is for the
+    code that handles the delivery.
     """
 
     id: int
@@ -36,6 +37,7 @@ class Delivery:
     settled: bool
     payload: bytes
     state: Outcome | None = None
+    context: Any = None
 
 
 @dataclass(slots=True)

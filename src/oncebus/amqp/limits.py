@@ -1,4 +1,4 @@
-"""The resource limits of one connection. docs/security.md lists them in a table; a test compares the two.
+"""The resource limits of one connection. docs/reference/security.md lists them in a table; a test compares the two.
 
 A peer that has not authenticated gets just enough to do so: a few links to $cbs, and room for a token.
 """
@@ -57,6 +57,8 @@ STEP_WORK = 256
 """Work for the frames of one peer before others have their turn. A transfer, flow, disposition or heartbeat is 1."""
 FRAME_WORK = 64
 """The work of any other frame. Each event that a frame causes is 1 more, unless it is a delivery."""
+STATE_WORK = 16
+"""The work of a disposition whose state is not the usual one, beyond that of a frame."""
 DELIVERIES_PER_WORK = 8
 """So many deliveries in the range of a disposition count as 1."""
 DRAINED_BYTES = 64 * 1024

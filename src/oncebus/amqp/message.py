@@ -32,7 +32,7 @@ from oncebus.amqp.sections import (
 )
 from oncebus.amqp.sizes import Buffer
 from oncebus.amqp.types import DecodeError, Symbol, UByte, UInt
-from oncebus.durations import MILLISECOND
+from oncebus.values.durations import MILLISECOND
 
 BATCH_FORMAT = 0x80013700
 """The message-format of a transfer that holds a batch: each of its data sections is one encoded message."""

@@ -13,7 +13,7 @@ from oncebus.amqp.fastwrite import delivery_fields, link_flow
 from oncebus.amqp.link import Link
 from oncebus.amqp.numbers import MASK, ahead
 from oncebus.amqp.performatives import SENDER, Attach, Outcome
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 if TYPE_CHECKING:
     from oncebus.amqp.session import Session

@@ -25,7 +25,7 @@ from oncebus.amqp.fastread import (
 )
 from oncebus.amqp.fastwrite import encode_state, flow_frame
 from oncebus.amqp.incoming import IncomingLink
-from oncebus.amqp.limits import DELIVERIES_PER_WORK, LONGEST_NAME, WINDOW
+from oncebus.amqp.limits import DELIVERIES_PER_WORK, LONGEST_NAME, STATE_WORK, WINDOW
 from oncebus.amqp.link import Link
 from oncebus.amqp.numbers import MASK, FreeNumbers
 from oncebus.amqp.outbound import Outbound
@@ -33,6 +33,7 @@ from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import (
     RECEIVER,
     SENDER,
+    Accepted,
     AmqpError,
     Attach,
     Begin,
@@ -305,7 +306,8 @@ class Session:
             for delivery_id, answer in self.outbound.late(first, last):
                 if not settled:
                     self.settle(SENDER, [delivery_id], answer)
-        return scanned // DELIVERIES_PER_WORK
+        usual = settled or isinstance(state, Accepted)
+        return scanned // DELIVERIES_PER_WORK + (0 if usual else STATE_WORK)
 
     def on_end(self, end: End) -> None:
         """Handle an end by the peer, or its answer to ours."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, Self
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import ErrorKind, OncebusError
 
 DEEPEST = 64
 """How deep lists, maps, arrays and described types may be nested."""
@@ -28,6 +28,8 @@ DEEPEST = 64
 
 class DecodeError(OncebusError, ValueError):
     """Malformed AMQP bytes. `name` is the type being read, `offset` the position of the error."""
+
+    kind = ErrorKind.UNREADABLE
 
     def __init__(self, name: str, offset: int, reason: str) -> None:
         super().__init__(f"AMQP {name} at byte {offset}: {reason}.")
@@ -41,6 +43,8 @@ class DecodeError(OncebusError, ValueError):
 
 class EncodeError(OncebusError, ValueError):
     """A value that AMQP cannot express, at all or in the given type."""
+
+    kind = ErrorKind.BAD_REQUEST
 
 
 class _Whole(int):

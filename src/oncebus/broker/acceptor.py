@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from oncebus.broker.errors import BrokerClosed
 from oncebus.broker.latencies import Latency
-from oncebus.inbox import InboxError, InboxWriter, Row, RowsRefused
+from oncebus.engine.inbox import InboxError, InboxWriter, Row, RowsRefused
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oncebus.entities import BadRequest, Catalogue, Entity, NotFound, Queue, Subscription, Topic, check_receiver
-from oncebus.entities.names import path_of_address
-from oncebus.store import SubQueue
+from oncebus.engine.store import SubQueue
+from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound, Queue, Subscription, Topic, check_receiver
+from oncebus.model.entities.names import path_of_address
 
 _SUB_QUEUES = (
     ("/$transfer/$deadletterqueue", SubQueue.TRANSFER_DEAD_LETTER),

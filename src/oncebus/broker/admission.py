@@ -17,9 +17,9 @@ from oncebus.broker.sending import (
     row_of,
     with_id,
 )
-from oncebus.entities import Queue, Topic
-from oncebus.inbox import Row
-from oncebus.messages import LARGEST_INLINE_BODY
+from oncebus.engine.inbox import Row
+from oncebus.model.entities import Queue, Topic
+from oncebus.model.messages import LARGEST_INLINE_BODY
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core

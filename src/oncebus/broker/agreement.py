@@ -7,7 +7,7 @@ A broker runs them when it opens, before it changes anything. A crash at any ins
   entry of a commit that the inbox does not have.
 - The catalogue has every version that a commit in the inbox names, unless the store has ingested that commit.
 - Every body file that a message names exists.
-- Ledger and outbox: see `oncebus.agreement`.
+- Ledger and outbox: see `oncebus.engine.agreement`.
 
 Spark's checkpoint is not compared: each start makes a new one.
 """
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from oncebus.agreement import DataMismatch, check_ledger
-from oncebus.folders import Folders
-from oncebus.inbox import BodyFiles, InboxReader
+from oncebus.engine.agreement import DataMismatch, check_ledger
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import BodyFiles, InboxReader
+from oncebus.engine.outbox import Outbox
+from oncebus.engine.store import Store
 from oncebus.ledger import Ledger
-from oncebus.outbox import Outbox
-from oncebus.store import Store
 
 
 def check_inbox_is_there(folders: Folders) -> None:

@@ -15,11 +15,11 @@ from oncebus.broker.latencies import Latencies
 from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.refusals import Refusals
 from oncebus.broker.tracing import Tracer
-from oncebus.durations import FIRST_MOMENT
-from oncebus.entities import Catalogue, Entity, Namespace, NotFound
-from oncebus.errors import OncebusError
-from oncebus.folders import Folders
-from oncebus.store import DUPLICATES_KEPT, NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
+from oncebus.engine.folders import Folders
+from oncebus.engine.store import DUPLICATES_KEPT, NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
+from oncebus.model.entities import Catalogue, Entity, Namespace, NotFound
+from oncebus.values.durations import FIRST_MOMENT
+from oncebus.values.errors import OncebusError
 
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a query about an entity waits for messages that were accepted before it."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from oncebus.amqp import DecodeError
-from oncebus.entities.detection_keys import CountedId, body_id
-from oncebus.inbox import BodyFiles, InboxError
-from oncebus.store import Message, Store
+from oncebus.engine.inbox import BodyFiles, InboxError
+from oncebus.engine.store import Message, Store
+from oncebus.model.entities.detection_keys import CountedId, body_id
 
 log = logging.getLogger(__name__)
 
@@ -120,11 +120,11 @@ async def with_bodies(messages: Sequence[Message], bodies: Bodies) -> list[Recei
     """
     whole = []
     for message in messages:
-        if message.blob is None:
+        if message.body_file is None:
             whole.append(Received(message, message.body or b""))
             continue
         try:
-            body = await bodies.read(message.blob)
+            body = await bodies.read(message.body_file)
         except Exception as error:
             # Any error: even no memory or no thread for one message is no reason to lose the others.
             log.error("Cannot read the body of message %d of entity %d: %s", message.sequence, message.entity, error)

@@ -13,10 +13,10 @@ from oncebus.broker.looking import Looking
 from oncebus.broker.receiving import Receiving
 from oncebus.broker.sending import Incoming, stored_id, with_body_ids
 from oncebus.broker.transactions import Transactions
-from oncebus.entities import EntityDisabled, Queue, Topic, may_send
-from oncebus.entities.detection_keys import BODY
-from oncebus.messages import LARGEST_INLINE_BODY
-from oncebus.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
+from oncebus.engine.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
+from oncebus.model.entities import EntityDisabled, Queue, Topic, may_send
+from oncebus.model.entities.detection_keys import BODY
+from oncebus.model.messages import LARGEST_INLINE_BODY
 
 __all__ = ["Broker", "Received"]
 

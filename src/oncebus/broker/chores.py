@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from oncebus.broker import bodies
 from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
-from oncebus.entities import Catalogue, Entity
-from oncebus.store import Span, Store, Sweep
+from oncebus.engine.store import Span, Store, Sweep
+from oncebus.model.entities import Catalogue, Entity
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from oncebus.durations import DAY, SECOND, utc_text
-from oncebus.entities.limits import LONGEST_LOCK
-from oncebus.errors import OncebusError
+from oncebus.model.entities.limits import LONGEST_LOCK
+from oncebus.values.durations import DAY, SECOND, utc_text
+from oncebus.values.errors import ErrorKind, OncebusError
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ _LAG = 10_000
 
 class ClockLeapt(OncebusError):
     """The machine's clock has moved forward by more than the time that really passed."""
+
+    kind = ErrorKind.BUSY
 
 
 class TimesAhead(OncebusError):

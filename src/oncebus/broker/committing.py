@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oncebus import amqp
 from oncebus.broker.admission import Admission
-from oncebus.broker.errors import NOT_READY, ServerBusy
+from oncebus.broker.errors import ServerBusy
 from oncebus.broker.pool import Pool
 from oncebus.broker.sending import Incoming
-from oncebus.entities import NotFound, Queue, Topic
-from oncebus.entities.detection_keys import CountedId
-from oncebus.inbox import Row
-from oncebus.messages import LARGEST_INLINE_BODY, TRANSACTION
-from oncebus.store import Action, Changes, Outcome, Pending
+from oncebus.engine.inbox import Row
+from oncebus.engine.store import Action, Changes, Outcome, Pending
+from oncebus.model.entities import NotFound, Queue, Topic
+from oncebus.model.entities.detection_keys import CountedId
+from oncebus.model.messages import LARGEST_INLINE_BODY, TRANSACTION
+from oncebus.values.errors import NOT_READY
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
@@ -225,7 +226,7 @@ class Committer:
 
     async def _append(self, pending: Sequence[Pending]) -> None:
         body_ids = await self.core.bodies.ids(
-            [each.blob for each in pending if each.blob is not None and self.core.counts_bodies(each.entity)]
+            [each.body_file for each in pending if each.body_file is not None and self.core.counts_bodies(each.entity)]
         )
         # No await from here to the append: sequence numbers must have the order of the inbox.
         rows = self._rows(pending, body_ids)
@@ -252,10 +253,10 @@ class Committer:
                 # An entity that was deleted since leaves nothing.
                 row = self.admission.row(
                     entity,
-                    _incoming(each)._replace(body_id=body_ids.get(each.blob or "")),
+                    _incoming(each)._replace(body_id=body_ids.get(each.body_file or "")),
                     now,
                     has_own_id=bool(each.is_checked),
-                    body_file=each.blob,
+                    body_file=each.body_file,
                     sequence=each.sequence,
                 )
                 row["origin_entity"], row["origin_sequence"] = TRANSACTION, each.number
@@ -295,7 +296,7 @@ def _pending(admitted: _Admitted) -> Pending:
         size=message.size,
         head=message.head,
         body=None if admitted.body_file else message.body,
-        blob=admitted.body_file,
+        body_file=admitted.body_file,
     )
 
 
@@ -310,5 +311,5 @@ def _incoming(pending: Pending) -> Incoming:
         pending.partition_key,
         pending.scheduled,
         pending.ttl,
-        body_in_file=pending.size - len(pending.head) if pending.blob is not None else 0,
+        body_in_file=pending.size - len(pending.head) if pending.body_file is not None else 0,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from oncebus.durations import MINUTE
+from oncebus.values.durations import MINUTE
 
 RECENT = MINUTE
 """A consumer over HTTP is not attached. It counts as polling for so long after it asked for messages."""

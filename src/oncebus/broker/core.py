@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, TypeVar
 
-from oncebus.agreement import check_no_repair
 from oncebus.broker.acceptor import Acceptor, Answer, Appending, Charge, resolve
 from oncebus.broker.admission import Admission
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
@@ -34,17 +33,18 @@ from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.tracing import Tracer
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
-from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Queue, Subscription, Topic
-from oncebus.entities.detection_keys import BODY
-from oncebus.entities.rule_parsing import check_expressions
-from oncebus.entities.timespans import in_words
-from oncebus.entities.weights import LIGHT, costs_by_topic, weight
-from oncebus.errors import OncebusError
-from oncebus.folders import Folders
-from oncebus.inbox import BodyFiles, InboxReader, InboxWriter, Row
+from oncebus.engine.agreement import check_no_repair
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import BodyFiles, InboxReader, InboxWriter, Row
+from oncebus.engine.store import IngestReport, Place, Store, SubQueue
 from oncebus.ledger import Ledger
-from oncebus.messages import NOBODY
-from oncebus.store import IngestReport, Place, Store, SubQueue
+from oncebus.model.entities import Catalogue, CatalogueFiles, Entity, Namespace, Queue, Subscription, Topic
+from oncebus.model.entities.detection_keys import BODY
+from oncebus.model.entities.rule_parsing import check_expressions
+from oncebus.model.entities.timespans import in_words
+from oncebus.model.entities.weights import LIGHT, costs_by_topic, weight
+from oncebus.model.messages import NOBODY
+from oncebus.values.errors import OncebusError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -539,7 +539,7 @@ class Core:
 
 def _own_bodies(rows: Sequence[Row]) -> list[str]:
     """Return the body files that were written for these rows. Those of rows with an origin belong to the store."""
-    named = [row.get("blob") for row in rows if row.get("origin_entity") is None]
+    named = [row.get("body_file") for row in rows if row.get("origin_entity") is None]
     return [name for name in named if name is not None]
 
 

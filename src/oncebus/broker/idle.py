@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from oncebus.broker.waiting import Arrivals
-from oncebus.durations import SECOND
-from oncebus.entities import NO_LIMIT, Catalogue, Entity, Subscription
+from oncebus.model.entities import NO_LIMIT, Catalogue, Entity, Subscription
+from oncebus.values.durations import SECOND
 
 STILL_IN_USE = 600 * SECOND
 """How long after its last access an entity counts as in use."""

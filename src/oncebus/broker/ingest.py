@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.agreement import DataMismatch
 from oncebus.broker.tracing import Reporter
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
-from oncebus.folders import Folders
-from oncebus.outbox import Entry, Outbox
-from oncebus.store import IngestReport, Store
-from oncebus.watching import POLL_SECONDS, Watch
+from oncebus.engine.agreement import DataMismatch
+from oncebus.engine.folders import Folders
+from oncebus.engine.outbox import Entry, Outbox
+from oncebus.engine.store import IngestReport, Store
+from oncebus.values.watching import POLL_SECONDS, Watch
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core

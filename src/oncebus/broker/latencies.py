@@ -1,7 +1,7 @@
 """Histograms of how long each step of a message's path takes.
 
 These are not the histograms of `prometheus_client`, which cost five times as much per message: see decision 0013.
-`oncebus.monitoring` passes the counts on to Prometheus.
+`oncebus.protocols.monitoring` passes the counts on to Prometheus.
 """
 
 from __future__ import annotations

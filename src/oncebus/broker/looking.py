@@ -10,8 +10,8 @@ from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.base import COUNTED_AT_ONCE, BrokerBase
 from oncebus.broker.bodies import Received, with_bodies
-from oncebus.entities import Subscription
-from oncebus.store import Duplicate, Found, Message, Outcome, Store
+from oncebus.engine.store import Duplicate, Found, Message, Outcome, Store
+from oncebus.model.entities import Subscription
 
 READ_AT_ONCE = 2_000
 """How many messages a search reads before other callers may use the store."""

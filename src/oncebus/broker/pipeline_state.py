@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncebus.broker.core import Core
-from oncebus.entities import Entity
+from oncebus.model.entities import Entity
 
 WAIT_SECONDS = 60.0
 

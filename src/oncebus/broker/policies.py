@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncebus.entities import Catalogue, Entity, Queue, Topic
-from oncebus.store import Kind, Policy
+from oncebus.engine.store import Kind, Policy
+from oncebus.model.entities import Catalogue, Entity, Queue, Topic
 
 
 def policies_of(catalogue: Catalogue) -> dict[int, Policy]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
-from oncebus.entities import QuotaExceeded
+from oncebus.model.entities import QuotaExceeded
 
 
 class Pool:

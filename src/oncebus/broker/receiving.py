@@ -12,8 +12,19 @@ from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.base import BrokerBase
 from oncebus.broker.bodies import Received, with_bodies
-from oncebus.entities import Entity, Queue, Subscription
-from oncebus.store import Action, Message, Mode, Outcome, Place, SessionLock, SessionLockLost, Settlement, SubQueue
+from oncebus.broker.waiting import Patience
+from oncebus.engine.store import (
+    Action,
+    Message,
+    Mode,
+    Outcome,
+    Place,
+    SessionLock,
+    SessionLockLost,
+    Settlement,
+    SubQueue,
+)
+from oncebus.model.entities import Entity, Queue, Subscription
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -28,13 +39,14 @@ class Receiving(BrokerBase):
         count: int,
         *,
         mode: Mode = Mode.PEEK_LOCK,
-        wait: float = 0.0,
+        wait: float | Patience = 0.0,
         session: SessionLock | None = None,
         most_bytes: int | None = None,
     ) -> list[Received]:
         """Receive up to `count` messages, oldest first.
 
-        Waits up to `wait` seconds for the first one; returns none after that.
+        Waits up to `wait` seconds for the first one; returns none after that. A caller that may have to stop waiting
+        passes a `Patience`: if it cancels the call instead, messages that were deleted for it are lost.
 
         `most_bytes` limits their total size, but a single message may exceed it. The same holds for `receive_deferred`
         and `peek`.
@@ -58,7 +70,7 @@ class Receiving(BrokerBase):
                 unwanted=lambda messages: self._put_back(entity, messages),
             )
 
-        found = await self._wait_at(place, attempt, wait) or []
+        found = await self._wait_at(place, attempt, wait if isinstance(wait, Patience) else Patience(wait)) or []
         if found and address.sub_queue is SubQueue.MAIN:
             self._observe(found)
         return await self._handed_out(entity, found, mode, began)
@@ -183,7 +195,7 @@ class Receiving(BrokerBase):
                 lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._release
             )
 
-        return await self._wait_at(place, attempt, wait)
+        return await self._wait_at(place, attempt, Patience(wait))
 
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Renew the lock of a session. Raises `SessionLockLost`."""
@@ -240,22 +252,19 @@ class Receiving(BrokerBase):
         if lock is not None:
             self._core.start_task(self.release_session(lock))
 
-    async def _wait_at(self, place: Place, attempt: Callable[[], Awaitable[T]], wait: float) -> T:
-        """Call `attempt` now and at every arrival, until it finds something or `wait` seconds have passed."""
-        deadline = asyncio.get_running_loop().time() + wait
-        with self._core.arrivals.expected_at(place) as arrived:
+    async def _wait_at(self, place: Place, attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
+        """Call `attempt` now and at every arrival, until it finds something or the patience is over.
+
+        The last attempt begins after that: something may have arrived at this very moment.
+        """
+        with self._core.arrivals.expected_at(place) as arrived, patience.waking(arrived):
             while True:
-                found = await attempt()
-                left = deadline - asyncio.get_running_loop().time()
-                if found or left <= 0:
-                    return found
-                try:
-                    async with asyncio.timeout(left):
-                        await arrived.wait()
-                except TimeoutError:
-                    # One last attempt: something may have arrived at this very moment.
-                    deadline = 0.0
                 arrived.clear()
+                is_last = patience.is_over
+                found = await attempt()
+                if found or is_last:
+                    return found
+                await arrived.wait()
 
     async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode, began: int) -> list[Received]:
         try:

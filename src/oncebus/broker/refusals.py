@@ -7,15 +7,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from oncebus.access import AccessRefused
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.durations import SECOND
-from oncebus.entities import EntityDisabled, NotFound, QuotaExceeded
-from oncebus.errors import OncebusError
-from oncebus.inbox import InboxFull
-from oncebus.store import StoreFull
+from oncebus.engine.inbox import InboxFull
+from oncebus.engine.store import StoreFull
+from oncebus.model.access import AccessRefused
+from oncebus.model.entities import EntityDisabled, NotFound, QuotaExceeded
+from oncebus.values.durations import SECOND
+from oncebus.values.errors import OncebusError
 
 log = logging.getLogger(__name__)
 

@@ -26,16 +26,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.agreement import NO_LEDGER, check_no_repair
-from oncebus.entities.limits import LONGEST_LOCK
-from oncebus.errors import OncebusError
-from oncebus.files import publish, sync_folder
-from oncebus.folders import Folders
-from oncebus.inbox import InboxReader, InboxWriter
-from oncebus.inbox.rewriting import rewrite_rows
+from oncebus.engine.agreement import NO_LEDGER, check_no_repair
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import InboxReader, InboxWriter
+from oncebus.engine.inbox.rewriting import rewrite_rows
+from oncebus.engine.outbox import Outbox
+from oncebus.engine.store import Store
 from oncebus.ledger.rewriting import bring_back
-from oncebus.outbox import Outbox
-from oncebus.store import Store
+from oncebus.model.entities.limits import LONGEST_LOCK
+from oncebus.values.errors import OncebusError
+from oncebus.values.files import publish, sync_folder
 
 
 class CannotRepair(OncebusError):

@@ -19,11 +19,11 @@ from oncebus.broker.sending import (
     check_quota,
     row_of,
 )
-from oncebus.entities import EntityError, NotFound, Queue, Topic
-from oncebus.entities.detection_keys import CountedId
-from oncebus.inbox import Row
-from oncebus.messages import partition_in
-from oncebus.store import Message, Requeue, RequeueKind, Store
+from oncebus.engine.inbox import Row
+from oncebus.engine.store import Message, Requeue, RequeueKind, Store
+from oncebus.model.entities import EntityError, NotFound, Queue, Topic
+from oncebus.model.entities.detection_keys import CountedId
+from oncebus.model.messages import partition_in
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
@@ -72,8 +72,8 @@ class Requeuer:
         refused: list[tuple[Requeue, str, str]] = []
         rows: list[Row] = []
         added = 0
-        blobs = [each.message.blob for each in requeues if each.message.blob is not None]
-        body_ids = await core.bodies.ids(blobs) if blobs and core.counts_bodies(target) else {}
+        names = [each.message.body_file for each in requeues if each.message.body_file is not None]
+        body_ids = await core.bodies.ids(names) if names and core.counts_bodies(target) else {}
         for requeue in requeues:
             if requeue.message.entity not in core.policies:
                 # The entity was deleted meanwhile, with its messages. Nothing of it may be appended any more.
@@ -127,8 +127,8 @@ class Requeuer:
             identity,
             message.session,
             message.partition_key,
-            body_in_file=message.size - len(message.head) if message.blob is not None else 0,
-            body_id=body_ids.get(message.blob or ""),
+            body_in_file=message.size - len(message.head) if message.body_file is not None else 0,
+            body_id=body_ids.get(message.body_file or ""),
         )
         if not is_judged:
             check(target, core.catalogue.namespace, [incoming])
@@ -146,7 +146,7 @@ class Requeuer:
             core.clock.stamp(message.scheduled or 0),
             message.sequence,
             is_checked=not is_judged,
-            body_file=message.blob,
+            body_file=message.body_file,
             origin=origin,
         )
 

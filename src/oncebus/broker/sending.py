@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncebus import amqp
-from oncebus.durations import LAST_MOMENT
-from oncebus.entities import (
+from oncebus.engine.inbox import Row
+from oncebus.model.entities import (
     NO_LIMIT,
     BadRequest,
     InvalidOperation,
@@ -23,10 +23,11 @@ from oncebus.entities import (
     effective_partition_key,
     partition_of,
 )
-from oncebus.entities.detection_keys import BODY, CountedId, counted_id, property_of
-from oncebus.entities.limits import largest_message
-from oncebus.inbox import Row
-from oncebus.messages import PARTITION_SHIFT, key_of, key_of_kind
+from oncebus.model.entities.detection_keys import BODY, CountedId, counted_id, property_of
+from oncebus.model.entities.limits import largest_message
+from oncebus.model.messages import PARTITION_SHIFT, key_of, key_of_kind
+from oncebus.values.durations import LAST_MOMENT
+from oncebus.values.errors import ErrorKind
 
 _KILOBYTE = 1024
 LARGEST_BATCH = _KILOBYTE * _KILOBYTE
@@ -42,6 +43,8 @@ _ENVELOPE = 256 * _KILOBYTE
 
 class MessageTooLarge(BadRequest):
     """The message is larger than its entity allows."""
+
+    kind = ErrorKind.TOO_LARGE
 
 
 class Incoming(NamedTuple):
@@ -267,7 +270,7 @@ def row_of(
         "size": len(head) + len(body) + body_in_file,
         "head": head,
         "body": None if body_file else body,
-        "blob": body_file,
+        "body_file": body_file,
     }
     ttl = entity.default_message_time_to_live
     if own_ttl is not None and own_ttl < ttl:

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.errors import ServerBusy
-from oncebus.durations import SECOND
-from oncebus.entities.weights import LIGHT, STEPS_PER_WEIGHT, TopicCost
+from oncebus.model.entities.weights import LIGHT, STEPS_PER_WEIGHT, TopicCost
+from oncebus.values.durations import SECOND
 
 DELAY = SECOND // 2
 """How long entities may delay each other, on a machine that is fast enough."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from oncebus.broker.errors import BrokerClosed
-from oncebus.store import ChangesRefused, SessionCannotBeLocked, SessionLockLost, Store, StoreFull
+from oncebus.engine.store import ChangesRefused, SessionCannotBeLocked, SessionLockLost, Store, StoreFull
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.entities import Catalogue
-from oncebus.inbox import InboxReader, Row
-from oncebus.outbox import Entry
-from oncebus.store import Message, Outcome, Settlement
+from oncebus.engine.inbox import InboxReader, Row
+from oncebus.engine.outbox import Entry
+from oncebus.engine.store import Message, Outcome, Settlement
+from oncebus.model.entities import Catalogue
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.committing import Collected, Committer, Sent
 from oncebus.broker.sending import Incoming, with_id
-from oncebus.durations import SECOND
-from oncebus.entities import (
+from oncebus.engine.store import ChangesRefused, Outcome, SessionLock, Settlement
+from oncebus.model.entities import (
     BadRequest,
     Entity,
     InvalidOperation,
@@ -31,9 +31,9 @@ from oncebus.entities import (
     Topic,
     decided_partition,
 )
-from oncebus.errors import OncebusError
-from oncebus.messages import partition_in
-from oncebus.store import ChangesRefused, Outcome, SessionLock, Settlement
+from oncebus.model.messages import partition_in
+from oncebus.values.durations import SECOND
+from oncebus.values.errors import ErrorKind, OncebusError
 
 LONGEST_SECONDS = 120
 """How long a transaction may take from its first operation to its commit."""
@@ -60,12 +60,16 @@ _NO_PARTITION = (
 class UnknownTransaction(OncebusError):
     """The client has no transaction with this id, or no longer has it."""
 
+    kind = ErrorKind.GONE
+
     def __init__(self) -> None:
         super().__init__("The transaction is not declared, or it has ended.")
 
 
 class TransactionFailed(OncebusError):
     """A transaction failed for a reason that is not an error of one of its operations."""
+
+    kind = ErrorKind.ROLLED_BACK
 
 
 class TransactionLate(TransactionFailed):
@@ -84,6 +88,8 @@ class RequestUnfinished(TransactionFailed):
 
 class RolledBack(OncebusError):
     """The transaction could not be committed: nothing of it happened. `reason` is the error that caused it."""
+
+    kind = ErrorKind.ROLLED_BACK
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(f"The transaction was rolled back. {reason}")
@@ -134,10 +140,10 @@ class Transaction:
         "owner",
     )
 
-    def __init__(self, committer: Committer, owner: object, key: Hashable) -> None:
+    def __init__(self, committer: Committer, owner: object) -> None:
         self.id = uuid.uuid4().bytes
         self.owner = owner
-        self._key = key
+        self._key: Hashable = None
         self._committer = committer
         self._collected: Collected | None = None
         self._failure: Exception | None = None
@@ -153,11 +159,13 @@ class Transaction:
 
     # For `Work`
 
-    def begin(self) -> None:
-        """Record that an operation has arrived. The commit waits for it."""
+    def begin(self, key: Hashable) -> None:
+        """Record that an operation of a client with this key has arrived. The commit waits for it."""
         self._working += 1
         if self._collected is None and not self._is_over and self._failure is None:
             self._collected = Collected()
+            # Only now: a client may declare a transaction before it has a key.
+            self._key = key
             self._since = self._committer.core.clock.passed()
             self._committer.working[self] = None
 
@@ -310,6 +318,7 @@ class Work:
         committer: Committer,
         see_sends: Callable[[Entity], Awaitable[None]],
         via: int | None,
+        key: Hashable,
     ) -> None:
         self.transaction = transaction
         self._core = committer.core
@@ -317,7 +326,7 @@ class Work:
         self._see_sends = see_sends
         self._via = via
         self._is_open = True
-        transaction.begin()
+        transaction.begin(key)
 
     def __enter__(self) -> Self:
         return self
@@ -383,12 +392,13 @@ class Work:
         self.transaction.join(entity, self._via, sends=False)
         self._check_count(len(changes.settlements) + len(settlements))
         self.transaction.hold(sum(_size_of(each) for each in settlements))
-        now = self._core.clock.steady()
+        # The entity may be deleted meanwhile.
+        now, is_partitioned = self._core.clock.steady(), self._core.policies[entity.id].partitioned
         self._core.note_access(entity)
         taken = self.transaction.enlist([each.token for each in settlements])
         found = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
         changes = self.transaction.collected().changes
-        if self._core.policies[entity.id].partitioned:
+        if is_partitioned:
             self.transaction.keep_to(entity, (partition_in(each) for each in found if isinstance(each, int)))
         outcomes = [each if isinstance(each, Outcome) else Outcome.DONE for each in found]
         for at, settlement in enumerate(settlements):
@@ -460,7 +470,7 @@ class Transactions:
         """Begin a transaction for `owner`. Raises `QuotaExceeded` if the client already has `most` transactions."""
         if len(self._declared) >= most:
             raise QuotaExceeded(f"The connection already has {most} transactions.")
-        transaction = Transaction(self._committer, owner, self.key)
+        transaction = Transaction(self._committer, owner)
         self._declared[transaction.id] = transaction
         return transaction
 
@@ -469,7 +479,7 @@ class Transactions:
         transaction = self._declared.get(id_)
         if transaction is None:
             raise UnknownTransaction
-        return Work(transaction, self._committer, self._see_sends, None if via is None else via.entity)
+        return Work(transaction, self._committer, self._see_sends, None if via is None else via.entity, self.key)
 
     def take(self, id_: bytes) -> Transaction:
         """Remove a transaction, to commit it or to roll it back. Raises `UnknownTransaction`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 log = logging.getLogger(__name__)
 

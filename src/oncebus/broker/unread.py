@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.inbox import Row
-from oncebus.messages import NOBODY
+from oncebus.engine.inbox import Row
+from oncebus.model.messages import NOBODY
 
 _AT_ONCE = 4096
 
@@ -92,7 +92,7 @@ def _inline_of(batches: Iterable[pa.RecordBatch]) -> Counter[int]:
 def _body_files_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for batch in batches:
-        column = batch.column("blob")
+        column = batch.column("body_file")
         if column.null_count < len(column):
             # A batch has the rows of one commit only.
             found.setdefault(batch.column("commit")[0].as_py(), []).extend(column.drop_null().to_pylist())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from oncebus.store import Place, SubQueue
+from oncebus.engine.store import Place, SubQueue
 
 
 class Arrivals:
@@ -45,6 +45,33 @@ class Arrivals:
             self._waiting[key].discard(event)
             if not self._waiting[key]:
                 del self._waiting[key]
+
+
+class Patience:
+    """How long a caller waits: some seconds, or until `end` is called."""
+
+    def __init__(self, seconds: float) -> None:
+        self.is_over = seconds <= 0
+        self._seconds = seconds
+        self._wake: Callable[[], None] = lambda: None
+
+    def end(self) -> None:
+        """Stop waiting. The caller still looks once more, so nothing that it is about to get is lost."""
+        self.is_over = True
+        self._wake()
+
+    @contextmanager
+    def waking(self, event: asyncio.Event) -> Iterator[None]:
+        """During the block, set the event when the patience is over. The seconds begin here."""
+        if self.is_over:
+            yield
+            return
+        self._wake = event.set
+        timer = asyncio.get_running_loop().call_later(self._seconds, self.end)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class Progress:

@@ -7,7 +7,7 @@ source in `oncebus.connector.stream`.
 
 from importlib.util import find_spec
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 if find_spec("azure") is None or find_spec("azure.servicebus") is None:
     raise OncebusError("The connector needs the package azure-servicebus: pip install 'oncebus[connector]'")

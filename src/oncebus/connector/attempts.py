@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from oncebus.connector.endpoints import Access
 from oncebus.connector.failures import NO_ANSWER, failure, log_retry, may_pass
 from oncebus.connector.options import Entity
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 T = TypeVar("T")
 LONGEST_ATTEMPT = 75.0

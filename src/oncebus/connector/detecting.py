@@ -25,7 +25,7 @@ from oncebus.connector.attempts import bounded, resolved
 from oncebus.connector.endpoints import EMULATOR, Access
 from oncebus.connector.errors import BadOption
 from oncebus.connector.options import SinkOptions
-from oncebus.durations import BadDuration, parse_duration
+from oncebus.values.durations import BadDuration, parse_duration
 
 _LOG = logging.getLogger("oncebus.connector")
 _NAMESPACE = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"

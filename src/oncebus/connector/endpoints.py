@@ -23,7 +23,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 
 from oncebus.connector.errors import BadOption
-from oncebus.errors import shown
+from oncebus.values.errors import shown
 
 _WAYS = ("connection_string", "connection_string_env", "connection_string_file", "namespace")
 EMULATOR = "UseDevelopmentEmulator"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 _HIDES = "SPARK_HIDE_TRACEBACK"
 

@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
 )
 
 from oncebus.connector.errors import BadOption, NotAllowed, ServiceBusFailure, TooLarge
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 _LOG = logging.getLogger("oncebus.connector")
 NO_ANSWER = "There is no answer in time."

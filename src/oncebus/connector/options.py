@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 from oncebus.connector.endpoints import Access, access_from
 from oncebus.connector.errors import BadOption
-from oncebus.durations import BadDuration, checked_duration, parse_duration, spelt_out
-from oncebus.errors import shown
-from oncebus.sizes import MIB, parse_size, utf16_length
+from oncebus.values.durations import BadDuration, checked_duration, parse_duration, spelt_out
+from oncebus.values.errors import shown
+from oncebus.values.sizes import MIB, parse_size, utf16_length
 
 T = TypeVar("T")
 LONGEST_PREFIX = 64

@@ -35,7 +35,7 @@ from oncebus.connector.failures import failure, log_retry, may_pass
 from oncebus.connector.options import StreamOptions
 from oncebus.connector.schema import size_of
 from oncebus.connector.spool import Identity
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 T = TypeVar("T")
 _TOGETHER = 200

@@ -10,9 +10,9 @@ from azure.servicebus import ServiceBusMessage
 from pyspark.sql import types as T
 
 from oncebus.connector.errors import BadColumn, BadRow
-from oncebus.durations import BadDuration, checked_duration, parse_duration
-from oncebus.errors import shown
-from oncebus.sizes import utf16_length
+from oncebus.values.durations import BadDuration, checked_duration, parse_duration
+from oncebus.values.errors import shown
+from oncebus.values.sizes import utf16_length
 
 LONGEST_ID = 128
 _SHORTEST_LIFE = timedelta(seconds=1)

@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 from pyspark.sql import types as T
 
-from oncebus.errors import shown
+from oncebus.values.errors import shown
 
 _OVERHEAD = 200
 """About the size of a message's other columns, in bytes."""

@@ -16,7 +16,7 @@ from oncebus.connector.endpoints import Access
 from oncebus.connector.errors import BadRow, NotAllowed, TooLarge
 from oncebus.connector.failures import may_pass
 from oncebus.connector.options import Entity
-from oncebus.errors import shown
+from oncebus.values.errors import shown
 
 T = TypeVar("T")
 _LARGEST_BATCH = 1 << 20

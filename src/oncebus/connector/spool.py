@@ -32,9 +32,9 @@ import pyarrow as pa
 from oncebus.connector.errors import BadSpool
 from oncebus.connector.options import Entity
 from oncebus.connector.schema import ARROW_SCHEMA
-from oncebus.durations import DAY
-from oncebus.errors import shown
-from oncebus.files import delete_abandoned, make_folder, map_file, publish
+from oncebus.values.durations import DAY
+from oncebus.values.errors import shown
+from oncebus.values.files import delete_abandoned, make_folder, map_file, publish
 
 PATIENCE = 60.0
 """How long to wait for the lock of a spool, in seconds: the process of a killed driver takes a moment to end."""

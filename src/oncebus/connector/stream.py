@@ -44,8 +44,8 @@ from oncebus.connector.options import StreamOptions, stream_options
 from oncebus.connector.receivers import Delivery, Receivers
 from oncebus.connector.schema import rows_from
 from oncebus.connector.spool import START_AGAIN, Identity, Spool, read_part
-from oncebus.durations import MINUTE
-from oncebus.errors import shown
+from oncebus.values.durations import MINUTE
+from oncebus.values.errors import shown
 
 _LOG = logging.getLogger("oncebus.connector")
 Offset = dict[str, Any]

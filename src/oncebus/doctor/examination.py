@@ -16,12 +16,30 @@ from pyspark.sql import SparkSession
 
 from oncebus.doctor import places
 from oncebus.doctor.clocks import clock_finding
-from oncebus.doctor.executors import EXECUTORS, Own, Report, failure_finding, one_line, reach_finding, worker_findings
+from oncebus.doctor.executors import (
+    EXECUTORS,
+    Own,
+    Report,
+    failure_finding,
+    one_line,
+    reach_finding,
+    worker_findings,
+)
 from oncebus.doctor.findings import Finding, failed, is_passed, skipped
 from oncebus.doctor.places import Visit
 from oncebus.doctor.probing import Deadline, TookTooLong, in_tasks, known_executors, number_of_tasks, survey
 from oncebus.doctor.spark_settings import other_findings, protection_finding, socket_finding
-from oncebus.doctor.trial import Sight, Trial, close_place, leave, list_place, look_for, new_name, open_place, try_place
+from oncebus.doctor.trial import (
+    Sight,
+    Trial,
+    close_place,
+    leave,
+    list_place,
+    look_for,
+    new_name,
+    open_place,
+    try_place,
+)
 from oncebus.doctor.versions import spark_finding
 from oncebus.ledger.storage import StorageError
 from oncebus.spark.places import is_remote

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from oncebus.doctor.clocks import Offset
 from oncebus.doctor.executors import Report
-from oncebus.errors import OncebusError
 from oncebus.spark.places import is_remote, parallelism
 from oncebus.spark.ports import is_local
+from oncebus.values.errors import OncebusError
 
 _T = TypeVar("_T")
 

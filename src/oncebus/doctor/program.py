@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oncebus.doctor.findings import Finding, failed, is_passed, skipped
 from oncebus.doctor.machine import machine_findings, own_versions
 from oncebus.doctor.reaching import reaching_finding, shown, without_parameters
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

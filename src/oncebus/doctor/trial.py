@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from oncebus.doctor.clocks import Offset
-from oncebus.files import TEMPORARY, make_folder
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Storage, StorageError, storage_at
+from oncebus.values.files import TEMPORARY, make_folder
 
 VISIBLE_SECONDS = 5.0
 """How long to wait for a file of another machine. A ledger itself does not wait: it must find files at once."""

@@ -55,14 +55,14 @@ class AsideBatch(LedgerBatch):
 
     def begin(self, is_running: Callable[[str], bool], owner: Owner, run: str | None = None) -> None:
         """See `LedgerBatch`. Raises `LedgerInUse` only if the writer is not the query of the checkpoint."""
-        if not self.generation.is_aside:
-            super().begin(is_running, owner, run)
-            return
         self._refuse_in_foreach(run)
         self._is_running = is_running
         ledger, token = self.ledger, self.generation.token
         while True:
             generation = self.generation = self._next(ledger.listing(), token)
+            if not generation.is_aside:
+                super().begin(is_running, owner, run)
+                return
             ledger.mark(generation.open_mark, owner_text(Owner.this_process()))
             # A task that listed the ledger before the mark may tidy runs of batches up to the oldest repeatable one.
             if oldest_repeatable(self._committed()) < generation.floor:
@@ -86,11 +86,13 @@ class AsideBatch(LedgerBatch):
         try:
             # First of all: a writer that has overtaken this one may have deleted its runs.
             self._refuse_if_overtaken(listing)
-            if any(run.token == token for run in listing.runs):
-                self._join()
+            joined = self._prepare() if any(run.token == token for run in listing.runs) else None
         except BaseException:
             self.discard()
             raise
+        if joined is not None and not self._claim_surely(joined):
+            self.discard()
+            raise self._refused("the query continued or another writer joined meanwhile")
         self._end()
 
     def discard(self) -> None:
@@ -99,7 +101,8 @@ class AsideBatch(LedgerBatch):
         self._end()
         super().discard()
 
-    def _join(self) -> None:
+    def _prepare(self) -> Generation:
+        """Wait until the query is between two batches, and return the generation to claim."""
         ledger, generation = self.ledger, self.generation
         compared = self._committed()
         self._refuse_if_met(generation.floor, compared)
@@ -109,16 +112,18 @@ class AsideBatch(LedgerBatch):
         self._wait_for(planned)
         listing = ledger.listing()
         self._refuse_if_overtaken(listing)
-        known = max(listing.last_recorded() or 0, listing.last_confirmed() or 0)
-        if known > max(planned, 0):
+        known = max(
+            (each for each in (listing.last_recorded(), listing.last_confirmed()) if each is not None), default=-1
+        )
+        if known > planned:
+            end = "has no batch" if newest is None else f"ends with batch {newest}"
             raise BadCheckpoint(
-                f"Checkpoint '{os.fspath(self._checkpoint)}' ends with batch {planned}, but ledger '{ledger.location}' "
-                f"knows batch {known} of the query. Give the checkpoint that the query uses now."
+                f"Checkpoint '{os.fspath(self._checkpoint)}' {end}, but ledger '{ledger.location}' knows batch {known} "
+                "of the query. Give the checkpoint that the query uses now."
             )
         self._refuse_if_met(compared + 1, planned)
         keeps_below = planned + 1 if listing.newest is listing.main else 1
-        if not ledger.claim_first(replace(generation, keeps_below=keeps_below, floor=planned + 1)):
-            raise self._refused("the query continued or another writer joined meanwhile")
+        return replace(generation, keeps_below=keeps_below, floor=planned + 1)
 
     def _wait_for(self, planned: int) -> None:
         deadline = time.monotonic() + COMMIT_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from oncebus.errors import OncebusError
 from oncebus.ledger.generations import (
     BATCH_QUERY,
     IN_QUERY,
@@ -22,7 +22,9 @@ from oncebus.ledger.generations import (
 from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import Position
+from oncebus.ledger.storage import StorageError
 from oncebus.ledger.writers import Writer, belongs_to_query, find_predecessor, refuse_unless_next, taken_over
+from oncebus.values.errors import OncebusError
 
 if TYPE_CHECKING:
     from oncebus.ledger.ledger import Ledger
@@ -107,19 +109,38 @@ class LedgerBatch:
         if any(other.token == generation.token for other in listing.generations):
             return
         written = {(run.part, run.parts) for run in listing.runs if run.token == generation.token}
-        if self._next(listing, generation.token) != generation:
+        if self._next(listing, generation.token) != generation or (written and not self._claim_surely(generation)):
             self.discard()
             raise LedgerInUse(
                 f"Another writer wrote to ledger '{self.ledger.location}' while this batch was open. Nothing of "
                 "the batch was recorded; run it again."
             )
-        if not written:
-            return
-        self.ledger.claim(generation)
         for part, parts in sorted(written):
             # The batch has joined even if tidying fails: the next writer tidies again.
             with suppress(OncebusError):
                 self.ledger.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
+
+    def _claim_surely(self, generation: Generation) -> bool:
+        """Claim the generation, and return whether the batch has joined.
+
+        Raises `StorageError` if the storage failed. Its text says so if nobody knows whether the batch has joined.
+        """
+        ledger = self.ledger
+        try:
+            return ledger.claim_first(generation)
+        except StorageError as error:
+            # The claim may be there all the same.
+            try:
+                has_joined = ledger.settle(generation)
+            except StorageError:
+                raise StorageError(
+                    f"{error}. It is not known whether the batch has joined. If oncebus ledger show has a batch of "
+                    f"process {os.getpid()} as the last writer, it has: do not run it again."
+                ) from error
+            if not has_joined:
+                self.discard()
+                raise
+            return True
 
     def discard(self) -> None:
         """Forget the keys of this batch, unless they were already added."""

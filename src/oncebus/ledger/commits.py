@@ -10,8 +10,8 @@ import json
 import os
 from typing import NamedTuple
 
-from oncebus.errors import OncebusError
 from oncebus.ledger.storage import storage_at
+from oncebus.values.errors import OncebusError
 
 _METADATA = "metadata"
 

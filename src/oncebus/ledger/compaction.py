@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from oncebus.durations import utc_text
 from oncebus.ledger.aside_marks import COMPACTION, AsideMark, open_mark
 from oncebus.ledger.description import LedgerMismatch
 from oncebus.ledger.generations import EVERY_BATCH, LedgerInUse, Owner, lineage, void_generation
@@ -27,6 +26,7 @@ from oncebus.ledger.storage import abandoned
 from oncebus.ledger.summary import LedgerSummary
 from oncebus.ledger.tidying import keeper_of, settled_runs
 from oncebus.ledger.writers import refuse_while_written
+from oncebus.values.durations import utc_text
 
 if TYPE_CHECKING:
     from oncebus.ledger.ledger import Ledger

@@ -29,9 +29,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from oncebus.files import TEMPORARY, map_file
 from oncebus.ledger.storage import Piece, Stamp, StorageError
-from oncebus.sizes import GIB, parse_size
+from oncebus.values.files import TEMPORARY, map_file
+from oncebus.values.sizes import GIB, parse_size
 
 HOME = "ONCEBUS_LEDGER_CACHE"
 SIZE = "ONCEBUS_LEDGER_CACHE_SIZE"

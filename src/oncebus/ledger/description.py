@@ -1,11 +1,10 @@
 """Reads and writes `ledger.json`: the key columns of a ledger, and its unique id.
 
-    {"format": 3, "id": "3f…", "key": ["id string"], "secret": "9c…"}
+    {"format": 1, "id": "3f…", "key": ["id string"], "secret": "9c…"}
 
 The writer that creates a ledger generates the id and sends it to its tasks. If a task finds a different id, or none,
-then the path is a different folder on its machine. Format 1 had no id. The next writer upgrades it to format 2. Older
-versions of Oncebus reject format 2, because they cannot parse the names of its runs. Format 3 adds the secret of
-`oncebus.detection.digests`. The broker computes its own digests, so its ledger has no secret and stays in format 2.
+then the path is a different folder on its machine. The secret is that of `oncebus.detection.digests`. The broker
+computes its own digests, so its ledger has no secret.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oncebus.errors import OncebusError
-from oncebus.files import TEMPORARY
 from oncebus.ledger.storage import Storage
+from oncebus.values.errors import OncebusError
+from oncebus.values.files import TEMPORARY
 
-FORMAT = 3
-_WITHOUT_SECRET = 2
-_WITHOUT_ID = 1
+FORMAT = 1
 _SECRET_BYTES = 32
 FILE_NAME = "ledger.json"
 
@@ -38,17 +35,16 @@ class LedgerNotShared(LedgerMismatch):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The content of `ledger.json`. `id` is None in format 1. `secret` is None in formats 1 and 2."""
+    """The content of `ledger.json`. `secret` is None in the ledger of a broker."""
 
     key: tuple[str, ...]
-    id: str | None
+    id: str
     secret: bytes | None = None
 
     def to_json(self) -> bytes:
         """Return the content of the file."""
-        fields = {"format": _WITHOUT_SECRET, "id": self.id, "key": list(self.key)}
-        if self.secret is not None:
-            fields |= {"format": FORMAT, "secret": self.secret.hex()}
+        secret = None if self.secret is None else self.secret.hex()
+        fields = {"format": FORMAT, "id": self.id, "key": list(self.key), "secret": secret}
         return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
@@ -56,17 +52,16 @@ class Description:
         """Parse the content of the file. Raises `LedgerMismatch` if it is not a ledger's description."""
         try:
             found = json.loads(data)
-            found_format, key = found["format"], tuple(map(str, found["key"]))
-            identity = None if found_format == _WITHOUT_ID else str(found["id"])
-            secret = bytes.fromhex(found["secret"]) if found_format == FORMAT else None
+            found_format, secret = found["format"], found.get("secret")
+            if found_format == FORMAT:
+                key = tuple(map(str, found["key"]))
+                return cls(key, str(found["id"]), None if secret is None else bytes.fromhex(secret))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LedgerMismatch(f"Ledger '{location}' has an unreadable '{FILE_NAME}': {error}") from error
-        if found_format not in (_WITHOUT_ID, _WITHOUT_SECRET, FORMAT):
-            raise LedgerMismatch(
-                f"Ledger '{location}' has format {found_format}; this version of Oncebus writes format {FORMAT}. "
-                "Use the version that created it, or start a new ledger."
-            )
-        return cls(key, identity, secret)
+        raise LedgerMismatch(
+            f"Ledger '{location}' has format {found_format}; this version of Oncebus writes format {FORMAT}. "
+            "Use the version that created it, or start a new ledger."
+        )
 
 
 def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool) -> str:
@@ -80,7 +75,7 @@ def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool)
         if any(not name.startswith(TEMPORARY) for name in stamps):
             raise not_a_ledger(storage.location, stamps)
         made = Description(tuple(key), uuid.uuid4().hex, secrets.token_bytes(_SECRET_BYTES) if has_secret else None)
-        if storage.publish_new(FILE_NAME, [made.to_json()]) and made.id is not None:
+        if storage.publish_new(FILE_NAME, [made.to_json()]):
             return made.id
     found = Description.from_json(bytes(storage.read(FILE_NAME)), storage.location)
     if found.key != tuple(key):
@@ -90,14 +85,9 @@ def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool)
         )
     if has_secret and found.secret is None:
         raise LedgerMismatch(
-            f"Ledger '{storage.location}' was made by an earlier version of Oncebus, with a different digest of keys. "
-            "Use the version that made it, or start a new ledger."
+            f"Ledger '{storage.location}' has no secret for the digests of keys: a broker made it. Give another folder."
         )
-    if found.id is not None:
-        return found.id
-    identity = uuid.uuid4().hex
-    storage.publish(FILE_NAME, [Description(found.key, identity).to_json()])
-    return identity
+    return found.id
 
 
 def not_a_ledger(location: str, names: Iterable[str]) -> LedgerMismatch:

@@ -36,8 +36,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oncebus.errors import OncebusError
 from oncebus.ledger.aside_marks import open_mark
+from oncebus.values.errors import OncebusError
 
 BATCH_QUERY = "batch "
 """The prefix of `query` for a single batch, outside a query. Claiming the generation commits the batch."""
@@ -137,11 +137,7 @@ class Generation:
 
     def to_json(self) -> bytes:
         """Return the content of the file."""
-        fields = asdict(self)
-        if not self.is_aside:
-            # Earlier versions of Oncebus can read the file as long as there was no aside.
-            del fields["is_aside"]
-        return json.dumps(fields, indent=1).encode() + b"\n"
+        return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Generation:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from oncebus.detection.hashing import digests_of_keys
 from oncebus.detection.values import Keys
-from oncebus.errors import OncebusError, shown
 from oncebus.ledger.description import LedgerMismatch
+from oncebus.values.errors import OncebusError, shown
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 

@@ -25,7 +25,7 @@ from oncebus.ledger.commits import Committed, committed_in
 from oncebus.ledger.compaction import LedgerCompaction, compact
 from oncebus.ledger.description import FILE_NAME, LedgerMismatch, describe_or_check
 from oncebus.ledger.forgetting import forget
-from oncebus.ledger.generations import Generation, LedgerInUse, Owner, refuse_to_go_back, succeed
+from oncebus.ledger.generations import Generation, LedgerInUse, Owner, refuse_to_go_back, succeed, void_generation
 from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
@@ -377,8 +377,21 @@ class Ledger(LedgerTidying):
         return LedgerSummary.of(self._list())
 
     def is_committed(self, generation: Generation) -> bool:
-        """Return whether the generation was claimed."""
-        return any(other.token == generation.token for other in self._list().generations)
+        """Return whether the generation was claimed. Raises `LedgerMismatch` if the ledger has forgotten."""
+        listing = self._list()
+        if any(other.token == generation.token for other in listing.generations):
+            return True
+        if generation.number < listing.next_number and generation.file_name not in listing.stamps:
+            raise LedgerMismatch(
+                f"Ledger '{self.location}' has deleted '{generation.file_name}', as it does after many other batches. "
+                "Nothing else tells whether that batch joined."
+            )
+        return False
+
+    def settle(self, generation: Generation) -> bool:
+        """Return whether the generation was claimed, after a claim without an answer. If not, it never will be."""
+        self.claim_first(void_generation(generation.number))
+        return self.is_committed(generation)
 
     def claim(self, generation: Generation) -> Generation:
         """Claim the generation, unless another task of the same writer has done so. Return the claimed generation."""

@@ -88,9 +88,7 @@ class LedgerFiles:
         known = self._descriptions.get(stamp)
         if known is None:
             known = Description.from_json(bytes(self._storage.read(FILE_NAME)), self.location)
-            # A ledger without an id gets one under the same name: what has none is not kept.
-            if known.id is not None:
-                self._descriptions[stamp] = known
+            self._descriptions[stamp] = known
         return known
 
     def _generation(self, name: str, stamp: Stamp) -> Generation:

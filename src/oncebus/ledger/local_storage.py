@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from oncebus.files import TEMPORARY, make_folder, map_file, sync_folder
 from oncebus.ledger.copies import Copies
 from oncebus.ledger.storage import ABANDONED_SECONDS, Piece, Stamp, StorageError, agreed
+from oncebus.values.files import TEMPORARY, make_folder, map_file, sync_folder
 
 
 class LocalStorage:

@@ -12,11 +12,9 @@
                                                        not forgotten
     run-1.3-2.9-0.4-80000-…                            the same part of everything from batch 3 of generation 1 to
                                                        batch 9 of generation 2, merged: 80000 entries
-    run-1.3-2.9-0.4-100.80000-…                        the same run, rewritten with 100 of the 80000 entries
 
 A batch outside a query may be evaluated twice while its source changes. It then has several runs of one part, and all
-of them count. The checksum tells them apart: without it, one could replace the other. In runs of earlier versions the
-number of entries stands in its place, as in merged runs.
+of them count. The checksum tells them apart: without it, one could replace the other.
 
 A part may also be a partition of input that was partitioned by the key already. Its number of parts is then `LANES`, a
 prime that no other number of parts reaches, and it may hold any key.
@@ -37,8 +35,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from oncebus.detection import NO_HORIZON
-from oncebus.errors import OncebusError
 from oncebus.ledger.generations import Generation, limits
+from oncebus.values.errors import OncebusError
 
 _RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)(?:\.(\d+))?-(-?\d+)(?:-(\d+))?-([0-9a-f]+)\.run")
 
@@ -77,8 +75,8 @@ class RunName:
 
     `cut` is the time at which Spark cut the batch, in microseconds; None if there is no such time. The checkpoint
     records it, so a repeated batch has the same one; rows with the same batch number and another `cut` belong to
-    another batch. `origin` is the checksum of the entries of a batch, which stays when the run is rewritten. In merged
-    runs, and those of earlier versions, it is the size before the run was rewritten, and None if it never was.
+    another batch. `origin` is the checksum of the entries of a batch, which stays when the run is rewritten; None in
+    a merged run.
     """
 
     first: Position
@@ -122,7 +120,7 @@ class RunName:
 
     def rewritten(self, size: int) -> RunName:
         """Return the name of this run after a rewrite that leaves `size` entries."""
-        return replace(self, size=size, origin=self._origin)
+        return replace(self, size=size)
 
     def covers(self, other: RunName) -> bool:
         """Return whether this run has all entries of the other run that are not forgotten."""
@@ -137,13 +135,9 @@ class RunName:
         return self._kind == other._kind and self.size < other.size
 
     @property
-    def _kind(self) -> tuple[int, int, int | None, str]:
+    def _kind(self) -> tuple[int | None, int, int | None, str]:
         """What tells runs of one position apart, whether rewritten or not."""
-        return self._origin, self.horizon, self.cut, self.token
-
-    @property
-    def _origin(self) -> int:
-        return self.size if self.origin is None else self.origin
+        return self.origin, self.horizon, self.cut, self.token
 
     def may_hold_keys_of(self, part: int, parts: int) -> bool:
         """Return whether the run may hold keys of this part. The number of parts may differ between batches.

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
 
-from oncebus.files import TEMPORARY
 from oncebus.ledger.copies import Copies
 from oncebus.ledger.object_place import ObjectPlace, Patience, parse_place
 from oncebus.ledger.storage import Piece, Stamp, StorageError, agreed
+from oncebus.values.files import TEMPORARY
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from oncebus.detection import NO_HORIZON, is_forgotten
 from oncebus.detection.values import Numbers
-from oncebus.durations import DAY
 from oncebus.ledger.compaction import leftovers, unclaimed_runs
 from oncebus.ledger.description import Description
 from oncebus.ledger.generations import Generation
@@ -26,6 +25,7 @@ from oncebus.ledger.run_header import RunHeader
 from oncebus.ledger.storage import Storage
 from oncebus.ledger.summary import LedgerSummary
 from oncebus.ledger.writers import last_written_ns
+from oncebus.values.durations import DAY
 
 SAMPLE = 50_000
 """The number of entries to read of a larger run, unless the figures must be exact."""

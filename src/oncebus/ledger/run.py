@@ -11,9 +11,9 @@ All numbers are little-endian. `n` is the number of entries, `m` the number of f
     40       4     w, unsigned
     44       4     0 if entries have no sequence numbers, 1 if some may have none, 2 if each has one
     48       4     CRC-32 of all bytes from offset 64 to the end
-    52       4     CRC-32 of bytes 0 to 51 and 56 to 63; of bytes 0 to 51 only if the next number is zero
-    56       8     mostly_forgotten_from: the horizon at which three quarters of its entries are forgotten; signed
-                   microseconds; zero (unknown) in an empty run and in runs of earlier versions
+    52       8     mostly_forgotten_from: the horizon at which three quarters of its entries are forgotten; signed
+                   microseconds; zero in an empty run
+    60       4     CRC-32 of bytes 0 to 59
     64       16 w  spans: pairs of signed microseconds (window, keep), distinct, ascending
              8 m   filter: see `oncebus.ledger.filter`
              8 n   high half of the key's digest, unsigned, ascending
@@ -204,7 +204,7 @@ class Run:
         self.size = size
         self.horizon = header.horizon
         self.forgotten_from = header.forgotten_from
-        self._mostly_forgotten_from = header.mostly_forgotten_from
+        self.mostly_forgotten_from = header.mostly_forgotten_from
         at = HEADER_BYTES
 
         def section(kind: str, count: int) -> npt.NDArray[Any]:
@@ -291,14 +291,6 @@ class Run:
         """Return all entries, as arrays over the file."""
         columns = (self._high, self._low, self._time, self._sequence, self._spans, self._span_of)
         return Entries(*columns, self.header.is_numbered)
-
-    @property
-    def mostly_forgotten_from(self) -> int:
-        """Return the horizon at which three quarters of the entries are forgotten."""
-        if self._mostly_forgotten_from == 0:
-            # An earlier version wrote this run. Compute the value once, or the run would never be rewritten.
-            self._mostly_forgotten_from = _forgetting(self._time, self.entries().keep())[1]
-        return self._mostly_forgotten_from
 
     def _windows(self, chosen: Index) -> tuple[Numbers, Numbers]:
         if self._span_of is None:

@@ -90,5 +90,5 @@ def _is_forgotten_in_time(run: Run) -> bool:
         until += int(np.count_nonzero(end <= header.mostly_forgotten_from))
     # The last quarter of the entries, without the one that decides, may be forgotten later.
     place = run.size - 1 - run.size // 4
-    is_mostly_right = header.mostly_forgotten_from == 0 or before <= place < until
+    is_mostly_right = run.size == 0 or before <= place < until
     return last == header.forgotten_from and is_mostly_right

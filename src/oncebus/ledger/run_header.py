@@ -9,12 +9,12 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 MAGIC = b"ONCERUN\x01"
 HEADER_BYTES = 64
-_BEGIN = struct.Struct("<8sQQqqIII")
-_END = struct.Struct("<Iq")
+_BEGIN = struct.Struct("<8sQQqqIIIq")
+_END = struct.Struct("<I")
 
 
 class CorruptRun(OncebusError):
@@ -49,8 +49,9 @@ class RunHeader:
             self.spans,
             int(self.has_sequence) + int(self.is_numbered),
             self.checksum,
+            self.mostly_forgotten_from,
         )
-        return begin + _END.pack(_checksum(begin, self.mostly_forgotten_from), self.mostly_forgotten_from)
+        return begin + _END.pack(zlib.crc32(begin))
 
     @classmethod
     def parse(cls, name: str, data: memoryview, file_bytes: int) -> RunHeader:
@@ -59,14 +60,13 @@ class RunHeader:
             raise CorruptRun(
                 f"Ledger run '{name}' is truncated: it has {file_bytes} bytes, less than a header.{ADVICE}"
             )
-        magic, size, words, horizon, forgotten_from, spans, sequences, checksum = _BEGIN.unpack_from(data)
+        magic, size, words, horizon, forgotten_from, spans, sequences, checksum, mostly = _BEGIN.unpack_from(data)
         if magic != MAGIC:
             raise CorruptRun(f"Ledger run '{name}' begins with {magic!r} instead of {MAGIC!r}.{ADVICE}")
-        header_checksum, mostly_forgotten_from = _END.unpack_from(data, _BEGIN.size)
-        if header_checksum != _checksum(data[: _BEGIN.size], mostly_forgotten_from):
+        if _END.unpack_from(data, _BEGIN.size) != (zlib.crc32(data[: _BEGIN.size]),):
             raise CorruptRun(f"Ledger run '{name}' has a damaged header.{ADVICE}")
-        counts = (size, words, horizon, forgotten_from, spans, sequences > 0, checksum, mostly_forgotten_from)
-        header = cls(*counts, is_numbered=sequences == 2)
+        counts = (size, words, horizon, forgotten_from, spans)
+        header = cls(*counts, sequences > 0, checksum, mostly, is_numbered=sequences == 2)
         if header.file_bytes != file_bytes:
             raise CorruptRun(f"Ledger run '{name}' holds {file_bytes} bytes instead of {header.file_bytes}.{ADVICE}")
         return header
@@ -74,7 +74,7 @@ class RunHeader:
     @staticmethod
     def checksum_in(header: bytes | memoryview) -> int:
         """Return the checksum that is stored in a header."""
-        return int(_BEGIN.unpack_from(header)[-1])
+        return int(_BEGIN.unpack_from(header)[-2])
 
     @property
     def span_type(self) -> str:
@@ -118,10 +118,3 @@ def span_type(spans: int) -> str:
 
 
 ADVICE = " Restore the file from a backup, or start a new ledger."
-
-
-def _checksum(begin: bytes | memoryview, mostly_forgotten_from: int) -> int:
-    checksum = zlib.crc32(begin)
-    if mostly_forgotten_from:
-        checksum = zlib.crc32(struct.pack("<q", mostly_forgotten_from), checksum)
-    return checksum

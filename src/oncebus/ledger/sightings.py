@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from oncebus.detection import Memories, is_forgotten, uncancelled
-from oncebus.durations import LAST_MOMENT, utc_text
+from oncebus.values.durations import LAST_MOMENT, utc_text
 
 
 class Memory(StrEnum):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from oncebus.errors import OncebusError
-from oncebus.files import TEMPORARY
+from oncebus.values.errors import OncebusError
+from oncebus.values.files import TEMPORARY
 
 ABANDONED_SECONDS = 3600.0
 """The writer of a temporary file older than this must have died."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncebus.durations import utc_text
-from oncebus.files import TEMPORARY
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import horizon_of
+from oncebus.values.durations import utc_text
+from oncebus.values.files import TEMPORARY
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def find_predecessor(listing: Listing, location: str, is_running: Callable[[str]
 def refuse_unless_next(listing: Listing, location: str, writer: Writer) -> None:
     """Raise `LedgerInUse` unless a writer that has no generation may claim the next one.
 
-    The table in docs/ledger.md, "One writer at a time", has all cases.
+    The table in docs/internals/ledger.md, "One writer at a time", has all cases.
     """
     newest = listing.main
     is_as_seen = listing.is_unchanged_since(writer.follows)
@@ -171,7 +171,8 @@ def started_twice(location: str, first: str, second: str) -> LedgerInUse:
     return LedgerInUse(
         f"One result of detect_duplicates was started as two queries, {first} and {second}, but ledger '{location}' "
         "remembers the keys of one. Write new rows and duplicates in one query: "
-        'checked.writeStream.partitionBy("is_duplicate"), or foreachBatch. See "Both outputs" in docs/spark.md.'
+        'checked.writeStream.partitionBy("is_duplicate"), or foreachBatch. '
+        'See "Both outputs" in docs/reference/spark.md.'
     )
 
 

@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from oncebus.entities.catalogue_files import CatalogueFiles
-from oncebus.inbox import InboxReader
+from oncebus.engine.inbox import InboxReader
+from oncebus.engine.outbox import Batch, OutboxPart, refuse_late, write_part
 from oncebus.ledger import Ledger, Writer
-from oncebus.messages import INBOX_SCHEMA
-from oncebus.outbox import Batch, OutboxPart, refuse_late, write_part
+from oncebus.model.entities.catalogue_files import CatalogueFiles
+from oncebus.model.messages import INBOX_SCHEMA
 from oncebus.pipeline.detect import detect
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.route import route

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from oncebus.engine.outbox import Outbox, OutboxPart
 from oncebus.ledger import Ledger, Writer
-from oncebus.outbox import Outbox, OutboxPart
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.planning import Planner
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkContext
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 # The driver passes Arrow batches on and plans small jobs. The optimising compiler would cost it more than it saves.
 OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.entities.catalogue_files import CatalogueFiles
-from oncebus.entities.weights import LIGHT, TopicCost, costs_by_topic, weight
-from oncebus.inbox import Commit, InboxReader, Place
-from oncebus.outbox import OutboxPart
+from oncebus.engine.inbox import Commit, InboxReader, Place
+from oncebus.engine.outbox import OutboxPart
+from oncebus.model.entities.catalogue_files import CatalogueFiles
+from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic, weight
 
 MOST_ROWS = 200_000
 MOST_BYTES = 16 << 20

@@ -19,11 +19,11 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from oncebus.errors import OncebusError
-from oncebus.folders import Folders
-from oncebus.inbox import InboxReader
+from oncebus.engine.folders import Folders
+from oncebus.engine.inbox import InboxReader
 from oncebus.pipeline.jvm import OPTIONS, ClassArchive, Recording, default_cache
 from oncebus.pipeline.query import pipeline_session, start_query
+from oncebus.values.errors import OncebusError
 
 log = logging.getLogger(__name__)
 

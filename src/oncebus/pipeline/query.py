@@ -15,16 +15,16 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from oncebus.agreement import check_ledger, check_no_repair
-from oncebus.errors import OncebusError
-from oncebus.folders import Folders
+from oncebus.engine.agreement import check_ledger, check_no_repair
+from oncebus.engine.folders import Folders
+from oncebus.engine.outbox import Outbox
 from oncebus.ledger import Committed, Ledger, Owner
-from oncebus.outbox import Outbox
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.source import FORMAT, PipelineSource
 from oncebus.spark.ports import ClusterOpen, check_protection, is_local, protection
 from oncebus.spark.task import Place
 from oncebus.spark.workers import WorkersDiffer, check_workers
+from oncebus.values.errors import OncebusError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 

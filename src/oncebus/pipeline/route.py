@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus import amqp
-from oncebus.entities.detection_keys import counted_id, property_of
-from oncebus.filters import BadRule
-from oncebus.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
+from oncebus.model.entities.detection_keys import counted_id, property_of
+from oncebus.model.filters import BadRule
+from oncebus.model.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
 from oncebus.pipeline.rules import Routes, copies_of
 
 # The columns that routing needs if no subscription evaluates a filter.

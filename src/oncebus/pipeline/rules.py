@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from oncebus import amqp, filters
-from oncebus.entities import NO_LIMIT
-from oncebus.entities.catalogue import Catalogue
-from oncebus.entities.descriptions import Queue, Subscription, Topic
-from oncebus.entities.rule_parsing import parsed_rule
-from oncebus.errors import OncebusError
+from oncebus import amqp
+from oncebus.model import filters
+from oncebus.model.entities import NO_LIMIT
+from oncebus.model.entities.catalogue import Catalogue
+from oncebus.model.entities.descriptions import Queue, Subscription, Topic
+from oncebus.model.entities.rule_parsing import parsed_rule
+from oncebus.values.errors import OncebusError
 
 _AMQP_FIELDS = {
     "ContentType": "content_type",

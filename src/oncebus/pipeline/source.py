@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from oncebus.outbox import OutboxPart
+from oncebus.engine.outbox import OutboxPart
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.following import Turn, follow, reached, turn
 from oncebus.pipeline.planning import Part, Planner

@@ -20,8 +20,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from oncebus.durations import BadDuration, checked_duration, parse_duration
-from oncebus.errors import OncebusError
+from oncebus.values.durations import BadDuration, checked_duration, parse_duration
+from oncebus.values.errors import OncebusError
 
 HELPER = "__oncebus_"
 PART = HELPER + "part"

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from oncebus.durations import SECOND
-from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger, LedgerSummary
 from oncebus.spark.columns import IS_DUPLICATE, LATE, WITHOUT_KEY
+from oncebus.values.durations import SECOND
+from oncebus.values.errors import OncebusError
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from oncebus.detection import Policy
-from oncebus.durations import checked_duration, parse_duration
-from oncebus.errors import OncebusError
 from oncebus.ledger import LANES, LedgerBatch
 from oncebus.spark.columns import CLOCK, LATE, PART, WITHOUT_KEY, Columns, placement, resolve_columns
 from oncebus.spark.ledger import Ledger
@@ -21,6 +19,8 @@ from oncebus.spark.metrics import observed
 from oncebus.spark.places import MOST_PARTS, bind_batch, is_remote, place_of_query
 from oncebus.spark.task import FixedLedger, Place, Task
 from oncebus.spark.workers import check_workers, in_worker
+from oncebus.values.durations import checked_duration, parse_duration
+from oncebus.values.errors import OncebusError
 
 
 class BadCall(OncebusError, ValueError):

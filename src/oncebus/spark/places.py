@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from oncebus.errors import OncebusError
 from oncebus.ledger import (
     LANES,
     CheckpointTooOld,
@@ -32,6 +31,7 @@ from oncebus.ledger import (
 )
 from oncebus.spark.task import QUERY_ID, Place
 from oncebus.spark.workers import in_worker
+from oncebus.values.errors import OncebusError
 
 MOST_PARTS = 256
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 _AUTHENTICATE = "spark.authenticate"
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")

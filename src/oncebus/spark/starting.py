@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from oncebus.errors import OncebusError
+from oncebus.values.errors import OncebusError
 
 
 class SparkStartError(OncebusError):

@@ -16,8 +16,6 @@ from pyspark import TaskContext
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Policy, Rows, Verdicts, is_forgotten, judge, recall_nothing
 from oncebus.detection.hashing import digests_of_keys, digests_of_rows
 from oncebus.detection.values import Numbers
-from oncebus.durations import LONGEST
-from oncebus.errors import OncebusError
 from oncebus.ledger import LANES, Generation, Ledger, NotPartitioned, Owner, Writer
 from oncebus.spark.columns import (
     CLOCK,
@@ -32,6 +30,8 @@ from oncebus.spark.columns import (
     WITHOUT_KEY,
     BadColumn,
 )
+from oncebus.values.durations import LONGEST
+from oncebus.values.errors import OncebusError
 
 # Spark sets these local properties for every job of a query, and offers user code no call that changes them. We do not
 # use the job group, although Spark sets it to the run id: user code may call `setJobGroup`.

@@ -21,8 +21,8 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from oncebus.errors import OncebusError
 from oncebus.spark.ports import is_local
+from oncebus.values.errors import OncebusError
 
 _FOR_SQL = "spark.sql.execution.pyspark.python"
 """The Spark setting that overrides the Python of the context for workers that SQL starts."""

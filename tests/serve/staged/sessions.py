@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from broker.scenes import message
 from oncebus.broker.addresses import Address
-from oncebus.store import Action, Outcome, Settlement
+from oncebus.engine.store import Action, Outcome, Settlement
 from serve.stage import Stage
 
 NAMES = [f"session-{number}" for number in range(6)]

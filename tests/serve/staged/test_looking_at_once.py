@@ -9,8 +9,8 @@ import pytest
 from broker.scenes import ids, message
 from oncebus.broker.addresses import Address
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
-from oncebus.store import Action, Mode, Outcome, Settlement
+from oncebus.engine.store import Action, Mode, Outcome, Settlement
+from oncebus.values.durations import HOUR
 from serve.stage import Stage
 
 DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}

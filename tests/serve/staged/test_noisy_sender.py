@@ -6,7 +6,7 @@ import asyncio
 
 from broker.scenes import message
 from oncebus.broker.errors import ServerBusy
-from oncebus.entities import Queue
+from oncebus.model.entities import Queue
 from serve.stage import Stage
 
 SENDERS, BATCH, ROUNDS = 12, 500, 12

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from oncebus.access import make_token
 from oncebus.broker.clock import wall_time
-from oncebus.durations import HOUR
+from oncebus.model.access import make_token
+from oncebus.values.durations import HOUR
 from serve.stage import PATIENCE, Stage
 
 ODD_IDS = ["12345.2017/Payment", "a b", "ödeme", "日本\u3000語", "%2F", "..", "a?b#c&d=e+f", "😀" * 64]

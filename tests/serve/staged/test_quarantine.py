@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.scenes import message
 from oncebus.broker.sending import Incoming
-from oncebus.entities import Rule, SqlFilter
+from oncebus.model.entities import Rule, SqlFilter
 from serve.stage import Stage
 
 # A properties section whose length field is too large.

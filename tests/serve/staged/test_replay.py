@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.scenes import message
-from oncebus.entities import Rule, SqlAction, SqlFilter
-from oncebus.outbox import Entry, Outbox
+from oncebus.engine.outbox import Entry, Outbox
+from oncebus.model.entities import Rule, SqlAction, SqlFilter
 from serve.programs import until
 from serve.stage import PATIENCE, Stage
 

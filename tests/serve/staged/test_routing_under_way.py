@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from atom.admin import VERSION, description
 from broker.scenes import message
-from oncebus.entities import FalseFilter, Rule
+from oncebus.model.entities import FalseFilter, Rule
 from serve.programs import until
 from serve.stage import Stage
 

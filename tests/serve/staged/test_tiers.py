@@ -11,10 +11,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from oncebus.access import KeyFile, connection_string
-from oncebus.entities import Tier
-from oncebus.http import listen
-from oncebus.servicebus import ServiceBusServer, make_server
+from oncebus.model.access import KeyFile, connection_string
+from oncebus.model.entities import Tier
+from oncebus.protocols.http import listen
+from oncebus.protocols.servicebus import ServiceBusServer, make_server
 from serve.stage import PATIENCE, Stage
 
 DETECTS: dict[str, object] = {"RequiresDuplicateDetection": True}

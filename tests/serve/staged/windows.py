@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from oncebus.durations import MINUTE, SECOND
+from oncebus.values.durations import MINUTE, SECOND
 from serve.stage import Stage
 
 SHORT, LONG = 20 * SECOND, 10 * MINUTE

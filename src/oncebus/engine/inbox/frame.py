@@ -1,0 +1,121 @@
+"""A frame: one commit in a segment.
+
+All numbers are little-endian; `s` is the number of shards. A frame begins at a multiple of 8 bytes.
+
+    offset   size  what
+    0        8     magic, "ONCECOM" and the format's version as one byte (1)
+    8        4     CRC-32 of bytes 12 to 48 + 8 s
+    12       4     s, unsigned
+    16       8     commit, from 1, one more than the frame before
+    24       8     version of the catalogue the commit was accepted under
+    32       8     position of the first row
+    40       8     number of rows, in all shards
+    48       8 s   for each shard: the length of its piece, unsigned, 4 bytes (0: no rows); CRC-32 of the piece, 4 bytes
+    48+8s          the pieces, in the order of the shards
+
+A piece is the encapsulated message of one Arrow record batch: 0xffffffff, the length of the metadata, the metadata
+padded to 8 bytes, and the buffers, each padded to 8 bytes. Its schema, `oncebus.model.messages.INBOX_SCHEMA`, is not
+repeated. There are no dictionaries and no compression, so that a piece can be read in place.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from oncebus.engine.inbox.errors import RowsRefused
+from oncebus.model.messages import INBOX_SCHEMA
+
+MAGIC = b"ONCECOM\x01"
+MOST_SHARDS = 1024
+_PREFIX = struct.Struct("<8sII")
+_CHECKED_FROM = 12
+_FIXED_BYTES = 48
+
+
+class BadFrame(Exception):
+    """There is no complete frame at this offset. The text says what is wrong, as the second half of a sentence."""
+
+
+class Frame(NamedTuple):
+    """The header of a frame. `pieces` are (offset in the frame, length, CRC-32), one for each shard."""
+
+    commit: int
+    catalogue: int
+    position: int
+    rows: int
+    length: int
+    pieces: list[tuple[int, int, int]]
+
+
+def encode_frame(
+    batches: Sequence[tuple[int, pa.RecordBatch]], commit: int, catalogue: int, position: int, rows: int, shards: int
+) -> bytes:
+    """Return the bytes of a commit's frame. `batches` has (shard, its rows), by ascending shard.
+
+    Raises `RowsRefused`.
+    """
+    lengths_and_checks = [0] * (2 * shards)
+    pieces = []
+    for shard, batch in batches:
+        piece = batch.serialize()
+        pieces.append(piece)
+        lengths_and_checks[2 * shard] = piece.size
+        lengths_and_checks[2 * shard + 1] = zlib.crc32(piece)
+    try:
+        checked = _checked(shards).pack(shards, commit, catalogue, position, rows, *lengths_and_checks)
+    except struct.error as error:
+        raise RowsRefused(f"Commit {commit} of {rows} rows does not fit a frame: {error}") from error
+    return b"".join([MAGIC, zlib.crc32(checked).to_bytes(4, "little"), checked, *pieces])
+
+
+def decode_frame(data: memoryview, offset: int) -> Frame:
+    """Decode the frame at an offset. Verifies the header, but not the pieces. Raises `BadFrame`."""
+    room = len(data) - offset
+    if room < _FIXED_BYTES:
+        raise BadFrame(f"ends after {max(room, 0)} bytes of a frame")
+    magic, check, shards = _PREFIX.unpack_from(data, offset)
+    if magic != MAGIC:
+        raise BadFrame(f"begins with {magic!r} instead of {MAGIC!r}")
+    header = _FIXED_BYTES + 8 * shards
+    if not 0 < shards <= MOST_SHARDS:
+        raise BadFrame("has a damaged header")
+    if room < header:
+        raise BadFrame(f"ends after {room} bytes of a frame")
+    if zlib.crc32(data[offset + _CHECKED_FROM : offset + header]) != check:
+        raise BadFrame("has a damaged header")
+    _, commit, catalogue, position, rows, *lengths_and_checks = _checked(shards).unpack_from(
+        data, offset + _CHECKED_FROM
+    )
+    pieces = []
+    length = header
+    for shard in range(shards):
+        pieces.append((length, lengths_and_checks[2 * shard], lengths_and_checks[2 * shard + 1]))
+        length += lengths_and_checks[2 * shard]
+    if room < length:
+        raise BadFrame(f"ends after {room} of {length} bytes of a frame")
+    return Frame(commit, catalogue, position, rows, length, pieces)
+
+
+def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None:
+    """Verify the checksum of one shard's piece of a frame. `offset` is where the frame begins. Raises `BadFrame`."""
+    start, length, check = frame.pieces[shard]
+    found = zlib.crc32(data[offset + start : offset + start + length])
+    if found != check:
+        raise BadFrame(f"is damaged in shard {shard}: its checksum is {found:08x} instead of {check:08x}")
+
+
+def decode_piece(buffer: pa.Buffer, offset: int, frame: Frame, shard: int) -> pa.RecordBatch:
+    """Return the rows of a shard, without copying them. The piece must be verified and not empty."""
+    start, length, _ = frame.pieces[shard]
+    return pa.ipc.read_record_batch(buffer.slice(offset + start, length), INBOX_SCHEMA)
+
+
+@functools.cache
+def _checked(shards: int) -> struct.Struct:
+    return struct.Struct(f"<Iqqqq{2 * shards}I")

@@ -1,0 +1,132 @@
+"""Delivers messages to receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from oncebus.engine.store.base import StoreBase
+from oncebus.engine.store.sessions import check_held
+from oncebus.engine.store.sql.tables import Tables
+from oncebus.engine.store.unsettled import complete, expire, is_expired, put_back
+from oncebus.engine.store.values import Copy, Message, Mode, Policy, SessionLock, Stage, SubQueue
+
+_EXPIRED_AT_A_TIME = 500
+
+
+class Receiving(StoreBase):
+    """Messages for receivers and browsers."""
+
+    def receive(
+        self,
+        entity: int,
+        count: int,
+        mode: Mode,
+        policy: Policy,
+        now: int,
+        session: SessionLock | None = None,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
+    ) -> list[Message]:
+        """Receive up to `count` active messages by number; with `session`, only those of that locked session.
+
+        `most_bytes` limits their total size, but a single message may exceed it; the same holds for the other methods.
+        With peek-lock each message has a token and the end of its lock (in a session, the end of the session's lock),
+        and the delivery counts even if the process dies at once, except in a dead-letter queue, where none counts.
+        Receive-and-delete locks a message with a body file in the same way: complete it when the body has been read.
+        Raises `SessionLockLost`.
+        """
+        tables = self._change()
+        key, until = _turn(tables, policy, now, session, sub_queue)
+        for copy in tables.messages.expired_locks_of(entity, now):
+            put_back(tables, copy, policy)
+        limit = count
+        while True:
+            found = tables.messages.ready(entity, sub_queue, key, limit, most_bytes)
+            expired = [message for message in found if message.expires is not None and is_expired(message, now)]
+            if not expired:
+                return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, self._tokens)
+            for message in expired:
+                expire(tables, Copy._make(message[: len(Copy._fields)]), policy)
+            # Probably many expired together: continue in larger steps.
+            limit = max(count, _EXPIRED_AT_A_TIME)
+
+    def receive_deferred(
+        self,
+        entity: int,
+        sequences: Sequence[int],
+        mode: Mode,
+        policy: Policy,
+        now: int,
+        session: SessionLock | None = None,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
+    ) -> list[Message]:
+        """Receive the deferred messages with these numbers, in this order.
+
+        Leaves out messages that are missing or locked.
+        """
+        tables = self._change()
+        key, until = _turn(tables, policy, now, session, sub_queue)
+        for copy in tables.messages.expired_locks_of(entity, now):
+            put_back(tables, copy, policy)
+        found: list[Message] = []
+        size = 0
+        for sequence in dict.fromkeys(sequences):
+            at = tables.messages.at(entity, sub_queue, sequence)
+            if at is not None and at.stage == Stage.DEFERRED and at.session_key == key and not is_expired(at, now):
+                size += at.size
+                if found and most_bytes is not None and size > most_bytes:
+                    break
+                found.append(tables.messages.full(at.id))
+        return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, self._tokens)
+
+    def peek(
+        self,
+        entity: int,
+        from_sequence: int,
+        count: int,
+        now: int,
+        session: str | None = None,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
+    ) -> list[Message]:
+        """Return messages in any state from a sequence number on, except expired ones. Locks nothing."""
+        return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session, most_bytes)
+
+
+def _turn(
+    tables: Tables, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
+) -> tuple[str, int]:
+    """Return the key of the session to receive from, and when new locks expire. Dead letters have no session."""
+    if session is None or sub_queue is not SubQueue.MAIN:
+        return "", now + policy.lock_duration
+    return session.key, check_held(tables, session, now)
+
+
+def _hand_out(
+    tables: Tables,
+    messages: list[Message],
+    mode: Mode,
+    stage: Stage,
+    until: int,
+    session: SessionLock | None,
+    new_tokens: Callable[[int], list[bytes]],
+) -> list[Message]:
+    counted = 1 if messages and messages[0].sub_queue == SubQueue.MAIN else 0
+    if counted:
+        tables.counters.count(messages[0].entity, "outgoing", len(messages))
+    if mode is Mode.RECEIVE_AND_DELETE:
+        complete(tables, [message for message in messages if message.body_file is None])
+    locked = int(stage)
+    handed = [
+        message.handed_out(message.deliveries + counted, locked, token, until)
+        # A message with a body file is not deleted before the file has been read: reading may fail.
+        if mode is Mode.PEEK_LOCK or message.body_file is not None
+        else message.handed_out(message.deliveries + counted, message.stage, message.token, message.locked_until)
+        for message, token in zip(messages, new_tokens(len(messages)), strict=True)
+    ]
+    held = [message for message in handed if message.token is not None]
+    # A message of a session is locked as long as the session is: its lock has no end of its own.
+    in_session = session is not None and bool(held) and held[0].sub_queue == SubQueue.MAIN
+    tables.messages.lock([message._replace(locked_until=None) for message in held] if in_session else held, stage)
+    return handed

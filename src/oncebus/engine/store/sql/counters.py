@@ -1,0 +1,172 @@
+"""The counts of each entity, and those of the namespace.
+
+They are in memory during a transaction, and are written when it ends, one row per entity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from oncebus.engine.store.sql.connection import Connection
+from oncebus.engine.store.values import NAMESPACE, Counts, Stage, SubQueue
+
+COPIES = "copies"
+_COLUMNS = (*(field.name for field in fields(Counts)), COPIES)
+_INDEX = {name: index for index, name in enumerate(_COLUMNS)}
+_SIZE, _NEW = _INDEX["size"], _INDEX["new"]
+_NOW = ("active", "dead_letter", "scheduled", "transfer", "transfer_dead_letter", "deferred", "size")
+_HELD_NOW = frozenset(_INDEX[name] for name in _NOW)
+"""The counts that tell what an entity holds. The others are totals."""
+
+_MAIN = {
+    Stage.READY: "active",
+    Stage.LOCKED: "active",
+    Stage.DEFERRED: "deferred",
+    Stage.DEFERRED_LOCKED: "deferred",
+    Stage.SCHEDULED: "scheduled",
+    Stage.RETURN: "scheduled",
+}
+_SUB_QUEUES = {SubQueue.DEAD_LETTER: "dead_letter", SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter"}
+_HELD: dict[tuple[int, int], int] = {
+    (int(sub_queue), int(stage)): _INDEX[
+        "transfer" if stage is Stage.FORWARD else _SUB_QUEUES.get(sub_queue, _MAIN.get(stage, "active"))
+    ]
+    for sub_queue in SubQueue
+    for stage in Stage
+}
+
+_READ = f"SELECT {', '.join(_COLUMNS)} FROM counter WHERE entity = ?"
+_READ_ALL = f"SELECT {', '.join(f'coalesce(sum({name}), 0)' for name in _COLUMNS)} FROM counter"
+_WRITE = (
+    f"INSERT INTO counter (entity, {', '.join(_COLUMNS)}) VALUES",
+    f"(?{', ?' * len(_COLUMNS)})",
+    f"ON CONFLICT (entity) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS)}",
+)
+
+
+class Counters:
+    """The counters of all entities. They are exact at any time, even inside a transaction.
+
+    Reading them again is free. The counts of the namespace, under `NAMESPACE`, are the sum of all rows, in memory. The
+    row with the id `NAMESPACE` has the totals of deleted entities.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[int, list[int]] = {}
+        self._changed: set[int] = set()
+        # For samples: the values at the last sample, and the entities that may have others by now.
+        self._sampled: dict[int, tuple[int, ...]] = {}
+        self._unsampled: set[int] = set()
+        # Values of samples that this transaction takes.
+        self._sampling: dict[int, tuple[int, ...]] = {}
+        connection.before_commit.append(self._write)
+        connection.after_commit.append(self._end_sampling)
+        connection.after_rollback.append(self._forget)
+
+    def of(self, entity: int) -> Counts:
+        """Return all counts of an entity or of `NAMESPACE`; zeros for an unknown entity."""
+        return _counts(entity, self._values(entity))
+
+    def size(self, entity: int) -> int:
+        """Return how many bytes an entity holds."""
+        return self._values(entity)[_SIZE]
+
+    def count(self, entity: int, name: str, number: int) -> None:
+        """Add `number` to the count called `name`.
+
+        `COPIES` are the new messages of a subscription: in the namespace, each message is new once.
+        """
+        self._changed.add(entity)
+        index = _INDEX[name]
+        self._values(entity)[index] += number
+        self._values(NAMESPACE)[index] += number
+
+    def hold(self, entity: int, sub_queue: int, stage: int, number: int, size: int) -> None:
+        """Count messages that entered a (sub-queue, stage) of an entity or, with negative numbers, left it."""
+        self._changed.add(entity)
+        index = _HELD[sub_queue, stage]
+        for values in (self._values(entity), self._values(NAMESPACE)):
+            values[index] += number
+            values[_SIZE] += size
+
+    def move(self, entity: int, before: tuple[int, int], after: tuple[int, int]) -> None:
+        """Count a message that moved from one (sub-queue, stage) to another."""
+        if (left := _HELD[before]) != (entered := _HELD[after]):
+            self._changed.add(entity)
+            for values in (self._values(entity), self._values(NAMESPACE)):
+                values[left] -= 1
+                values[entered] += 1
+
+    def unsampled(self) -> list[tuple[int, Counts, Counts]]:
+        """Return each entity that changed since the last call, with its counts then and now.
+
+        If the transaction fails, they are returned again.
+        """
+        self._unsampled |= self._changed
+        if self._unsampled:
+            self._unsampled.add(NAMESPACE)
+        found = []
+        for entity in self._unsampled:
+            values = tuple(self._values(entity))
+            before = self._sampling.get(entity) or self._sampled[entity]
+            if values != before:
+                found.append((entity, _counts(entity, before), _counts(entity, values)))
+            self._sampling[entity] = values
+        return found
+
+    def delete(self, entities: Sequence[int]) -> None:
+        """Forget all counts of these entities. Their totals remain in those of the namespace."""
+        together = self._values(NAMESPACE)
+        row = self._connection.execute(_READ, (NAMESPACE,)).fetchone()
+        gone = list(row) if row else [0] * len(_COLUMNS)
+        for entity in entities:
+            for index, value in enumerate(self._values(entity)):
+                if index in _HELD_NOW:
+                    together[index] -= value
+                else:
+                    gone[index] += value
+            del self._known[entity]
+            self._changed.discard(entity)
+            self._unsampled.discard(entity)
+            self._sampling.pop(entity, None)
+            self._sampled.pop(entity, None)
+        self._unsampled.add(NAMESPACE)
+        self._connection.execute_values(_WRITE[0], _WRITE[1], [(NAMESPACE, *gone)], _WRITE[2])
+        self._connection.executemany("DELETE FROM counter WHERE entity = ?", [(entity,) for entity in entities])
+
+    def _values(self, entity: int) -> list[int]:
+        values = self._known.get(entity)
+        if values is None:
+            # The sum has no change of this transaction that is not in the table yet: each one reads the sum first.
+            read = (_READ_ALL, ()) if entity == NAMESPACE else (_READ, (entity,))
+            row = self._connection.execute(*read).fetchone()
+            values = self._known[entity] = list(row) if row else [0] * len(_COLUMNS)
+            self._sampled.setdefault(entity, tuple(values))
+        return values
+
+    def _write(self) -> None:
+        start, marks, end = _WRITE
+        rows = [(entity, *self._known[entity]) for entity in self._changed]
+        self._connection.execute_values(start, marks, rows, end)
+        self._unsampled |= self._changed
+        self._changed.clear()
+
+    def _end_sampling(self) -> None:
+        if self._sampling:
+            self._sampled |= self._sampling
+            self._unsampled = {each for each in self._unsampled if self._sampled[each] != tuple(self._values(each))}
+            self._sampling.clear()
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._changed.clear()
+        self._sampling.clear()
+
+
+def _counts(entity: int, values: Sequence[int]) -> Counts:
+    *counts, copies = values
+    if entity != NAMESPACE:
+        counts[_NEW] += copies
+    return Counts(*counts)

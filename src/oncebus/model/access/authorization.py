@@ -1,0 +1,143 @@
+"""Authorization: takes a token, an operation and a path, and returns a grant or raises a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from oncebus.model.access import refusal
+from oncebus.model.access.authorization_rule import AuthorizationRule
+from oncebus.model.access.refusal import AccessRefused, Reason
+from oncebus.model.access.rights import Operation, Right
+from oncebus.model.access.scopes import BadScope, Scope, path_of, same_host
+from oncebus.model.access.tokens import read_token
+from oncebus.values.hosts import is_this_machine
+
+RulesOf = Callable[[str], Iterable[AuthorizationRule]]
+"""Returns the rules of the entity at a lower-case path. Empty if there is no such entity."""
+
+OwnerOf = Callable[[str], str]
+"""Returns the path of the entity that a path belongs to. It may be the path itself. Both are in lower case.
+
+`orders/messages` belongs to the queue `orders`. `orders/secret` does not, whether or not such a queue exists.
+"""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The permissions of a verified token, until it expires or `renewed` finds that its key is no longer valid."""
+
+    rule: str
+    rights: frozenset[Right]
+    expires: int
+    scope: Scope
+    key: str = field(repr=False)
+    """The key that signed the token."""
+    holder: str = field(default="", kw_only=True)
+    """The path of the entity whose rule signed the token; empty for the namespace."""
+    owner_of: OwnerOf | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    def covers(self, path: str) -> bool:
+        """Return whether the token is about the entity at `path`, which need not exist."""
+        try:
+            segments = path_of(path)
+        except BadScope:
+            return False
+        if not self.scope.covers(segments):
+            return False
+        # The path of one entity may be a prefix of another's: `orders` and `orders/secret`. A rule of the first grants
+        # nothing on the second.
+        return not self.holder or self.owner_of is None or self.owner_of("/".join(segments)) == self.holder
+
+    @property
+    def signer(self) -> str:
+        """Return a name for the rule that signed the token, unique in the namespace. Clients share places by it."""
+        return f"{self.holder}:{self.rule}"
+
+    def require(self, operation: Operation, path: str, *, now: int) -> None:
+        """Raise `AccessRefused` unless the operation on the entity at `path` is permitted now."""
+        if now >= self.expires:
+            raise refusal.expired(self.expires)
+        if not self.covers(path):
+            raise refusal.wrong_audience()
+        if operation.right not in self.rights:
+            resource = "/".join((self.scope.host, *path_of(path)))
+            raise AccessRefused(Reason.RIGHT, operation.refusal(resource))
+
+
+def verify(
+    token: str | None,
+    *,
+    now: int,
+    namespace_rules: Iterable[AuthorizationRule],
+    rules_of: RulesOf,
+    owner_of: OwnerOf | None = None,
+    host: str | None = None,
+) -> Grant:
+    """Return the grant of a token, or raise `AccessRefused`. `Grant.require` checks single operations.
+
+    The rule that signed must belong to the token's resource or to something above it: the namespace, or an entity on
+    the path. With `owner_of`, the rule of an entity grants nothing on the parts of another entity. With `host`, the
+    token must be for that host or for a loopback name of this machine, which the commands use; ports are ignored. The
+    signature is verified first, so a caller without a key learns nothing else.
+    """
+    if not token:
+        raise refusal.missing()
+    given = read_token(token)
+    rules = list(namespace_rules)
+    holders = dict.fromkeys(map(id, rules), "")
+    for path in given.scope.levels():
+        found = list(rules_of(path))
+        rules.extend(found)
+        holders |= dict.fromkeys(map(id, found), path)
+    rule, key = given.signer(rules)
+    if now >= given.expires:
+        raise refusal.expired(given.expires)
+    if host is not None and not same_host(given.scope.host, host) and not is_this_machine(given.scope.host):
+        raise refusal.wrong_audience()
+    return Grant(rule.name, rule.rights, given.expires, given.scope, key, holder=holders[id(rule)], owner_of=owner_of)
+
+
+def renewed(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
+    """Return the grant under the current rules; None if the key that signed the token is no longer in any rule.
+
+    The result is the same as from verifying the token again, without the cost: a signature stays valid for its key.
+    """
+    levels = [("", namespace_rules), *((path, rules_of(path)) for path in grant.scope.levels())]
+    found: tuple[str, AuthorizationRule] | None = None
+    for path, rules in levels:
+        if (rule := _holding(grant, rules)) is not None:
+            found = path, rule
+    if found is None:
+        return None
+    holder, rule = found
+    if (holder, rule.rights) == (grant.holder, grant.rights):
+        return grant
+    return replace(grant, rights=rule.rights, holder=holder)
+
+
+def _holding(grant: Grant, rules: Iterable[AuthorizationRule]) -> AuthorizationRule | None:
+    for rule in rules:
+        if rule.name == grant.rule and grant.key in (rule.primary_key, rule.secondary_key):
+            return rule
+    return None
+
+
+def authorize(
+    token: str | None,
+    operation: Operation,
+    path: str,
+    *,
+    now: int,
+    namespace_rules: Iterable[AuthorizationRule],
+    rules_of: RulesOf,
+    host: str | None = None,
+) -> Grant:
+    """Return the grant with which the token permits the operation on the entity at `path`. Raises `AccessRefused`.
+
+    `path` is the path of the entity, or the longer path of the request, such as `queue/messages`. It is not
+    URL-encoded. The namespace itself has the empty path.
+    """
+    grant = verify(token, now=now, namespace_rules=namespace_rules, rules_of=rules_of, host=host)
+    grant.require(operation, path, now=now)
+    return grant

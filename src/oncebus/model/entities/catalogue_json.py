@@ -1,0 +1,214 @@
+"""The JSON format of a catalogue.
+
+    {"format": "oncebus catalogue 1", "version": 12, "namespace": "oncebus", "tier": "Standard", "next_id": 8,
+     "entities": [{"is": "queue", "name": "orders", "id": 1, …}, {"is": "subscription", …, "rules": [
+         {"name": "$Default", "filter": {"is": "true"}, "action": null, "created_at": 1731700000000000}]}]}
+
+Every property is written, even if it has its default, so that a version keeps its meaning when defaults change. Filter
+values of types that JSON does not have are objects with one member, which is named after the type:
+{"datetime": "2026-01-01T00:00:00+00:00"}, {"microseconds": 1000}, {"uuid": "…"}, {"base64": "…"}, {"float": "nan"}.
+Those that keep their width or their text are {"long": "12"}, {"moment": "2026-01-01T00:00:00.1234567Z"} and their like.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+from uuid import UUID
+
+from oncebus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
+from oncebus.model.access import AuthorizationRule, Right, Rights
+from oncebus.model.entities.catalogue import Catalogue
+from oncebus.model.entities.descriptions import (
+    CorrelationFilter,
+    Entity,
+    EntityStatus,
+    FalseFilter,
+    Filter,
+    Namespace,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+    TrueFilter,
+)
+from oncebus.model.entities.filter_values import FilterValue, Moment, Parameters, Span
+from oncebus.model.entities.names import key_of_path
+from oncebus.values.errors import OncebusError
+
+FORMAT = "oncebus catalogue 1"
+
+_ENTITIES: dict[str, type[Entity]] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
+_FILTERS: dict[str, type[Filter]] = {
+    "sql": SqlFilter,
+    "true": TrueFilter,
+    "false": FalseFilter,
+    "correlation": CorrelationFilter,
+}
+_NAMES = {kind: name for name, kind in [*_ENTITIES.items(), *_FILTERS.items()]}
+_NAMES_OF_FIELDS = {
+    kind: tuple(each.name for each in fields(kind))
+    for kind in (*_ENTITIES.values(), *_FILTERS.values(), SqlAction, Rule, AuthorizationRule)
+}
+
+_Object = dict[str, Any]
+_T = TypeVar("_T")
+
+
+class BadCatalogue(OncebusError, ValueError):
+    """A text is not a valid catalogue. The message never quotes the text, which may contain keys."""
+
+
+def catalogue_to_json(catalogue: Catalogue) -> str:
+    """Return the text of a catalogue, one line per entity. Equal catalogues have equal texts."""
+    head = {
+        "format": FORMAT,
+        "version": catalogue.version,
+        "namespace": catalogue.namespace.name,
+        "tier": catalogue.namespace.tier,
+        "next_id": catalogue.next_id,
+    }
+    lines = ",\n".join(json.dumps(_written(entity)) for entity in catalogue.entities.values())
+    return f'{json.dumps(head)[:-1]}, "entities": [\n{lines}\n]}}\n'
+
+
+def catalogue_from_json(text: str | bytes) -> Catalogue:
+    """Parse the text of a catalogue. Raises `BadCatalogue`."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadCatalogue("it is not complete JSON") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise BadCatalogue(f"its format is not '{FORMAT}'")
+    try:
+        entities = [_entity(each) for each in document["entities"]]
+        catalogue = Catalogue(
+            int(document["version"]),
+            Namespace(str(document["namespace"]), Tier(document["tier"])),
+            int(document["next_id"]),
+            {key_of_path(entity.path): entity for entity in entities},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadCatalogue("a part is missing, or has an unknown name or value") from error
+    ids = {entity.id for entity in entities}
+    if len(ids) < len(entities) or len(catalogue.entities) < len(entities) or max(ids, default=0) >= catalogue.next_id:
+        raise BadCatalogue("an id or a path is used twice, or an id is not below 'next_id'")
+    return catalogue
+
+
+def _written(value: Entity | Filter | SqlAction | Rule | AuthorizationRule) -> _Object:
+    kind = type(value)
+    written: _Object = {"is": _NAMES[kind]} if kind in _NAMES else {}
+    for name in _NAMES_OF_FIELDS[kind]:
+        written[name] = _written_field(name, getattr(value, name))
+    return written
+
+
+def _written_field(name: str, value: Any) -> Any:
+    if name in ("parameters", "properties"):
+        return [[key, _written_value(each)] for key, each in value]
+    if name in ("rules", "authorization_rules"):
+        return [_written(each) for each in value]
+    if name == "rights":
+        return list(Rights(value).order)
+    if name == "filter" or (name == "action" and value is not None):
+        return _written(value)
+    return value
+
+
+def _written_value(value: FilterValue) -> Any:
+    match value:
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
+        case Moment() | Span():
+            return {type(value).__name__.lower(): value.text}
+        case datetime():
+            return {"datetime": value.isoformat()}
+        case timedelta():
+            return {"microseconds": value // timedelta(microseconds=1)}
+        case Decimal():
+            return {"decimal": str(value)}
+        case _ if type(value) in _NUMBERS.values():
+            return {type(value).__name__.lower(): str(value)}
+        case UUID():
+            return {"uuid": str(value)}
+        case Float():
+            return {"single": repr(float(value))}
+        case float() if not math.isfinite(value):
+            return {"float": repr(value)}
+    return value
+
+
+def _entity(written: _Object) -> Entity:
+    values = dict(written)
+    kind = _ENTITIES[values.pop("is")]
+    values["status"] = EntityStatus(values["status"])
+    if "authorization_rules" in values:
+        values["authorization_rules"] = tuple(map(_authorization_rule, values["authorization_rules"]))
+    if "rules" in values:
+        values["rules"] = tuple(map(_rule, values["rules"]))
+    return _built(kind, values)
+
+
+def _authorization_rule(written: _Object) -> AuthorizationRule:
+    return _built(AuthorizationRule, {**written, "rights": Rights(map(Right, written["rights"]))})
+
+
+def _rule(written: _Object) -> Rule:
+    action = written["action"]
+    return _built(Rule, {**written, "filter": _filter(written["filter"]), "action": action and _action(action)})
+
+
+def _filter(written: _Object) -> Filter:
+    values = dict(written)
+    kind = _FILTERS[values.pop("is")]
+    for name in ("parameters", "properties"):
+        if name in values:
+            values[name] = _parameters(values[name])
+    return _built(kind, values)
+
+
+def _action(written: _Object) -> SqlAction:
+    return _built(SqlAction, {**written, "parameters": _parameters(written["parameters"])})
+
+
+def _built(kind: type[_T], values: _Object) -> _T:
+    return kind(**values)
+
+
+def _parameters(written: list[list[Any]]) -> Parameters:
+    return tuple((name, _value(value)) for name, value in written)
+
+
+_NUMBERS: dict[str, type[int]] = {
+    kind.__name__.lower(): kind for kind in (Byte, UByte, Short, UShort, Int, UInt, Long, ULong)
+}
+_READERS: dict[str, Callable[[Any], FilterValue]] = {
+    **_NUMBERS,
+    "single": Float,
+    "decimal": Decimal,
+    "moment": Moment.parse,
+    "span": Span.parse,
+    "base64": lambda text: base64.b64decode(text, validate=True),
+    "datetime": datetime.fromisoformat,
+    "microseconds": lambda count: timedelta(microseconds=count),
+    "uuid": UUID,
+    "float": float,
+}
+
+
+def _value(written: Any) -> FilterValue:
+    if isinstance(written, dict):
+        ((kind, text),) = written.items()
+        return _READERS[kind](text)
+    value: FilterValue = written
+    return value

@@ -1,0 +1,49 @@
+"""Reduces any error to one line that a person can act on."""
+
+from __future__ import annotations
+
+import re
+
+from oncebus.values.errors import OncebusError
+
+# An error of a Spark task arrives as text: a Python traceback that ends with the class and its message.
+_RAISED_IN_A_TASK = re.compile(r"^(?:\S*: )?oncebus(?:\.\w+)+: (.+)$", re.MULTILINE)
+_RAISED_BY_A_QUERY = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*$")
+_JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:Exception|Error): ")
+
+
+class RequestError(OncebusError, ValueError):
+    """The command cannot do what its arguments ask for."""
+
+
+def in_lines(error: BaseException) -> list[str]:
+    """Return the lines to print for an error: one, or one per problem if the error has several."""
+    several = getattr(error, "lines", None) if isinstance(error, OncebusError) else None
+    return [_joined(line) for line in several] if several else [in_one_line(error)]
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return the message of an error as one line, without a traceback."""
+    if isinstance(error, OncebusError):
+        return _joined(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: '{error.filename}'" if error.filename else error.strerror
+    return _of_spark(str(error)) or type(error).__name__
+
+
+def _of_spark(text: str) -> str:
+    for pattern in (_RAISED_IN_A_TASK, _RAISED_BY_A_QUERY):
+        if found := pattern.findall(text):
+            return _joined(str(found[-1]))
+    causes = _CAUSE.findall(text)
+    conditions = _CONDITION.findall(text)
+    # The innermost condition says what is wrong; the outer ones only say that something failed.
+    line = conditions[-1] if conditions else causes[-1] if causes else text.strip().partition("\n")[0]
+    return _joined(_SQLSTATE.sub("", _JAVA_CLASS.sub("", line)))
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,95 @@
+"""Prints results for people: tables, JSON, and texts from senders with their control characters escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from oncebus.model.entities.timespans import NO_LIMIT_ISO
+
+PIPE_WIDTH = 160
+# JSON escapes all controls below these itself.
+_NOT_ASCII = re.compile(r"[^\n -~]")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(json_text(value, indent=2))
+
+
+def print_line(value: Any) -> None:
+    """Print a value as JSON on one line."""
+    click.echo(json_text(value))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON in which characters that are not printable are escaped, wherever they come from."""
+    return _NOT_ASCII.sub(_escaped, json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def visible(text: str) -> str:
+    """Return the text with unprintable characters escaped, so that a sender cannot control the reader's terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """Return the text, cut to at most `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, like `1 message` or `2 messages`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table that shows all texts literally, without markup."""
+    made = Table(title=title, title_justify="left")
+    for name in columns:
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        made.add_row(*map(visible, row))
+    return made
+
+
+def console() -> Console:
+    """Return the console for tables. It is as wide as the terminal; in a pipe it has a fixed, large width."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(file=sys.stdout, width=width, markup=False, highlight=False)
+
+
+def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table; see `table`."""
+    console().print(table(title, columns, rows))
+
+
+def print_properties(title: str, properties: dict[str, Any]) -> None:
+    """Print the properties of a resource, one per row."""
+    print_table(title, ("property", "value"), [(name, as_text(value)) for name, value in properties.items()])
+
+
+def as_text(value: Any) -> str:
+    """Return a JSON value as text for a table: strings without quotes, everything else as JSON.
+
+    The longest duration of the protocol means that the thing never happens.
+    """
+    if value == NO_LIMIT_ISO:
+        return "never"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

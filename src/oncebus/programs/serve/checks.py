@@ -1,0 +1,89 @@
+"""Checks before a start: Java is installed, the data folder is usable and private, and no other broker uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from oncebus.engine.folders import Folders
+from oncebus.values.errors import OncebusError
+
+# The mode of the data folder and its files. With "anyone", the user's umask and chmod decide.
+_BITS = {"owner": 0o700, "group": 0o770}
+_WIDER = {"owner": ("group", "anyone"), "group": ("anyone",)}
+
+
+class CannotServe(OncebusError):
+    """The broker cannot start, because something that it needs is missing or in use."""
+
+
+def check_java() -> None:
+    """Raise `CannotServe` if there is no Java. Spark itself refuses a Java that is too old."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
+        where = f"JAVA_HOME is '{home}'" if home else "no 'java' is on the PATH"
+        raise CannotServe(f"Spark needs Java 17 or later, but {where}. Install it, or set JAVA_HOME.")
+
+
+def make_data_folder(data: Path, access: str = "owner") -> None:
+    """Create the data folder, and restrict it and all files that this process writes to the owner, the group or anyone.
+
+    Sets the umask of the process. Closes an existing empty folder to other users. Raises `CannotServe` if the folder
+    cannot be written, or if it is open to more users than `access` allows.
+    """
+    own = _BITS.get(access)
+    if own is not None:
+        os.umask(0o777 & ~own)
+    try:
+        is_new = not data.exists()
+        Folders(data).make()
+        # A plain `mkdir` opens a folder to everyone. A folder that is open only to a group was opened on purpose.
+        is_open = stat.S_IMODE(data.stat().st_mode) & 0o007 != 0
+        if own is not None and (is_new or (is_open and not any(data.iterdir()))):
+            data.chmod(own)
+        probe = data / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+        mode = stat.S_IMODE(data.stat().st_mode)
+    except OSError as error:
+        raise CannotServe(f"Data folder '{data}' cannot be written: {error.strerror}.") from error
+    if own is not None and mode & ~own & 0o077:
+        raise CannotServe(
+            f"Data folder '{data}' has mode {mode:04o}: other users could read messages and keys. "
+            f"Run chmod {own:o} '{data}', or set 'data_access' to {' or '.join(_WIDER[access])}."
+        )
+
+
+@contextlib.contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Lock the folder against a second `serve` while the block runs. Raises `CannotServe` if one is already running."""
+    busy = f"Another broker uses data folder '{data}'. Stop it first, or choose another folder with --data."
+    with _held(data / "serve.lock", busy):
+        yield
+
+
+@contextlib.contextmanager
+def stopped(data: Path) -> Iterator[None]:
+    """Lock the folder against `serve` and `pipeline` for a block. Raises `CannotServe` if one of them runs."""
+    if not data.is_dir():
+        raise CannotServe(f"There is no data folder '{data}'. Give the broker's data folder with --data.")
+    with (
+        _held(data / "serve.lock", f"A broker uses data folder '{data}'. Stop it first."),
+        _held(data / "pipeline.lock", f"A pipeline uses data folder '{data}'. Stop it first."),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _held(lock: Path, busy: str) -> Iterator[None]:
+    with lock.open("ab") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CannotServe(busy) from error
+        yield

@@ -1,0 +1,344 @@
+"""The Resource Manager's API: turns requests into changes or queries, and answers in JSON.
+
+The broker is one namespace. It accepts any Azure subscription and resource group, and returns them in the ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from oncebus.broker.broker import Broker
+from oncebus.model.access import AuthorizationRule, Grant, Guard, Operation
+from oncebus.model.access.scopes import host_of
+from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound, Subscription, Topic, dotnet_timespan
+from oncebus.model.entities.descriptions import forward_targets
+from oncebus.protocols.arm import reading, resources
+from oncebus.protocols.arm.errors import ArmRefused, answer
+from oncebus.protocols.arm.paths import ResourceName, Shape, is_resource, resource_of
+from oncebus.protocols.http.errors import Refused, wrong_method
+from oncebus.protocols.http.limits import Limits
+from oncebus.protocols.http.paths import page_in, query_of
+from oncebus.protocols.http.requests import HttpRequest
+from oncebus.protocols.http.routes import admit, answered
+from oncebus.protocols.http.worker import Worker
+from oncebus.protocols.management.authorization import GivenRule
+from oncebus.protocols.management.authorization_rules import AuthorizationRules
+from oncebus.protocols.management.changes import put, put_rule
+from oncebus.protocols.management.reading import RESOURCE_WINDOW, Members, read_description
+from oncebus.protocols.management.rules import read_rule
+from oncebus.protocols.management.runtime import Observer
+from oncebus.values.errors import shown
+
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
+
+
+class _Does(NamedTuple):
+    operation: Operation
+    handler: Callable[[HttpRequest, ResourceName, Grant], Awaitable[Response]]
+
+
+class Arm:
+    """Answers the requests of the Resource Manager's clients."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        guard: Guard,
+        limits: Limits,
+        observer: Observer,
+        authorizations: AuthorizationRules,
+        worker: Worker,
+        amqp_port: int | None,
+    ) -> None:
+        self._broker = broker
+        self._guard = guard
+        self._limits = limits
+        self._observer = observer
+        self._authorizations = authorizations
+        self._worker = worker
+        self._amqp_port = amqp_port
+        namespace = _Does(Operation.UPDATE_ENTITY, self._put_namespace)
+        rules = Operation.AUTHORIZATION_RULES
+        self._table: dict[Shape, dict[str, _Does]] = {
+            Shape.NAMESPACES: {"GET": _Does(Operation.NAMESPACE_INFO, self._namespaces)},
+            Shape.NAMESPACE: {
+                "GET": _Does(Operation.NAMESPACE_INFO, self._namespace),
+                "PUT": namespace,
+                "PATCH": namespace,
+                "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_namespace),
+            },
+            Shape.CHECK_NAME: {"POST": _Does(Operation.NAMESPACE_INFO, self._check_name)},
+            Shape.ENTITIES: {"GET": _Does(Operation.ENUMERATE, self._list)},
+            Shape.ENTITY: {
+                "GET": _Does(Operation.READ_ENTITY, self._get),
+                "PUT": _Does(Operation.UPDATE_ENTITY, self._put),
+                "DELETE": _Does(Operation.DELETE_ENTITY, self._delete),
+            },
+            Shape.RULES: {"GET": _Does(Operation.READ_RULES, self._rules)},
+            Shape.RULE: {
+                "GET": _Does(Operation.READ_RULES, self._get_rule),
+                "PUT": _Does(Operation.UPDATE_ENTITY, self._put_rule),
+                "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_rule),
+            },
+            Shape.AUTHORIZATION_RULES: {"GET": _Does(rules, self._authorization_rules)},
+            Shape.AUTHORIZATION_RULE: {
+                "GET": _Does(rules, self._get_authorization),
+                "PUT": _Does(rules, self._put_authorization),
+                "DELETE": _Does(rules, self._delete_authorization),
+            },
+            Shape.LIST_KEYS: {"POST": _Does(rules, self._list_keys)},
+            Shape.REGENERATE_KEYS: {"POST": _Does(rules, self._regenerate)},
+        }
+
+    @staticmethod
+    def owns(scope: Scope) -> bool:
+        """Return whether a path is one of the Resource Manager's."""
+        return is_resource(scope["raw_path"])
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response to a request; an error becomes a response too."""
+        return await answered(request, self._respond(request), answer)
+
+    async def _respond(self, request: HttpRequest) -> Response:
+        grant = admit(request, self._guard, self._limits)
+        version = query_of(request.scope["query_string"]).get("api-version", "")
+        if not version:
+            raise ArmRefused(
+                400,
+                "MissingApiVersionParameter",
+                "The api-version query parameter (?api-version=) is required for all requests.",
+            )
+        if not _VERSION.fullmatch(version):
+            raise ArmRefused(
+                400,
+                "InvalidApiVersionParameter",
+                f"The api-version {shown(version)} is not valid. Write it like '2024-01-01'.",
+            )
+        target = self._resolved(resource_of(request.scope["raw_path"]))
+        methods = self._table[target.shape]
+        does = methods.get(request.method)
+        if does is None:
+            raise wrong_method(request.method, methods)
+        self._guard.require(grant, does.operation, target.path)
+        if target.namespace and does.handler != self._put_namespace:
+            self._check_namespace(target)
+        return await does.handler(request, target, grant)
+
+    def _resolved(self, target: ResourceName) -> ResourceName:
+        """Return the target with its tildes replaced by slashes, as Azure does, unless an entity with tildes exists."""
+        if "~" in target.name and self._broker.catalogue.find(target.name) is None:
+            return target._replace(name=target.name.replace("~", "/"))
+        return target
+
+    def _check_namespace(self, target: ResourceName) -> None:
+        name = self._broker.catalogue.namespace.name
+        if target.namespace.lower() != name.lower():
+            raise ArmRefused(
+                404,
+                "ResourceNotFound",
+                f"The namespace '{target.namespace}' could not be found. This broker is the namespace '{name}'.",
+            )
+
+    async def _body(self, request: HttpRequest) -> Members:
+        body = await request.read_whole(self._limits.description_bytes, self._limits.body_seconds)
+        return await self._worker.run(request.key, len(body), lambda: reading.read_object(body))
+
+    # The namespace
+
+    async def _namespaces(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        return _json({"value": [self._namespace_resource(request, target)]})
+
+    async def _namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        return _json(self._namespace_resource(request, target))
+
+    async def _put_namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        tier = reading.read_tier(await self._body(request))
+        name = self._broker.catalogue.namespace.name
+        if target.namespace.lower() != name.lower():
+            raise ArmRefused(
+                409,
+                "Conflict",
+                f"The namespace '{target.namespace}' cannot be created. This broker is the namespace '{name}'.",
+            )
+
+        def how(catalogue: Catalogue, _: int) -> Catalogue:
+            return catalogue if tier in (None, catalogue.namespace.tier) else catalogue.at_tier(tier)
+
+        await self._broker.change(how)
+        return _json(self._namespace_resource(request, target))
+
+    async def _delete_namespace(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        raise Refused(
+            405,
+            f"The namespace '{target.namespace}' cannot be deleted. Stop the broker, and remove its data folder.",
+            {"allow": "GET, PUT, PATCH"},
+        )
+
+    def _namespace_resource(self, request: HttpRequest, target: ResourceName) -> resources.Resource:
+        host = request.named_host or self._broker.catalogue.namespace.name
+        endpoint = f"{request.scope['scheme']}://{host}/"
+        return resources.namespace(self._broker.catalogue, target, endpoint, self._broker.clock.now())
+
+    async def _check_name(self, request: HttpRequest, _: ResourceName, __: Grant) -> Response:
+        name, own = reading.read_name(await self._body(request)), self._broker.catalogue.namespace.name
+        is_own = name.lower() == own.lower()
+        return _json(
+            {
+                "nameAvailable": False,
+                "reason": "NameInUse" if is_own else "TooManyNamespaceInCurrentSubscription",
+                "message": f"This broker has only the namespace '{own}'.",
+            }
+        )
+
+    # Queues, topics, subscriptions
+
+    async def _get(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        return await self._described(self._broker.catalogue, target)
+
+    async def _put(self, request: HttpRequest, target: ResourceName, grant: Grant) -> Response:
+        properties = reading.properties_of(await self._body(request))
+        new = target.blank
+        given, window = read_description(properties, type(new)), reading.read_window(properties, type(new))
+
+        def permit(old: Entity | None, new: Entity) -> None:
+            self._guard.require_forwarding(grant, forward_targets(old), forward_targets(new))
+
+        def how(catalogue: Catalogue, now: int) -> Catalogue:
+            if isinstance(new, Subscription):
+                _check_window(window, catalogue.topic(new.topic))
+            return put(new, given, permit)(catalogue, now)
+
+        return await self._described(await self._broker.change(how), target)
+
+    async def _delete(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        try:
+            await self._broker.change(lambda catalogue, _: catalogue.deleted(target.blank))
+        except NotFound:
+            return Response(status_code=204)
+        return Response(b"", 200)
+
+    async def _described(self, catalogue: Catalogue, target: ResourceName) -> Response:
+        entity = catalogue.get(target.path, type(target.blank))
+        runtime = await self._observer.runtime_of(entity)
+        return _json(resources.entity(entity, runtime, catalogue, target))
+
+    async def _list(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        catalogue = self._broker.catalogue
+        entities = catalogue.listed(type(target.blank), target.name)
+        skip, top = self._page_of(request)
+        page = entities[skip : skip + top]
+        runtimes = await self._observer.runtimes_of(page)
+        pairs = zip(page, runtimes, strict=True)
+        values = [resources.entity(entity, runtime, catalogue, target) for entity, runtime in pairs]
+        return self._paged(request, values, len(entities), skip, top)
+
+    def _page_of(self, request: HttpRequest) -> tuple[int, int]:
+        query = query_of(request.scope["query_string"])
+        return page_in(query, self._limits.page)
+
+    def _paged(
+        self, request: HttpRequest, values: list[resources.Resource], count: int, skip: int, top: int
+    ) -> Response:
+        content: resources.Resource = {"value": values}
+        if skip + top < count:
+            version = query_of(request.scope["query_string"])["api-version"]
+            host = request.named_host or self._broker.catalogue.namespace.name
+            path = request.scope["raw_path"].decode("ascii", "replace")
+            query = f"api-version={version}&$skip={skip + top}&$top={top}"
+            content["nextLink"] = f"{request.scope['scheme']}://{host}{path}?{query}"
+        return _json(content)
+
+    # Rules
+
+    async def _rules(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        owner = self._broker.catalogue.subscription(target.name, target.subscription)
+        skip, top = self._page_of(request)
+        values = [resources.rule(rule, owner, target) for rule in owner.rules[skip : skip + top]]
+        return self._paged(request, values, len(owner.rules), skip, top)
+
+    async def _get_rule(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        return _rule(self._broker.catalogue, target)
+
+    async def _put_rule(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        rule = read_rule(reading.properties_of(await self._body(request)), target.rule)
+        return _rule(await self._broker.change(put_rule(target.name, target.subscription, rule)), target)
+
+    async def _delete_rule(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        try:
+            await self._broker.change(
+                lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
+            )
+        except NotFound:
+            return Response(status_code=204)
+        return Response(b"", 200)
+
+    # Authorization rules and keys
+
+    async def _authorization_rules(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        owner = self._called(target)
+        return _json({"value": [resources.authorization_rule(rule, owner) for rule in self._rules_of(target)]})
+
+    async def _get_authorization(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        return self._authorization(target)
+
+    async def _put_authorization(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        rights = reading.read_rule_rights(await self._body(request))
+        await self._authorizations.put(target.owner, GivenRule(target.rule, rights))
+        return self._authorization(target)
+
+    async def _delete_authorization(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        is_deleted = await self._authorizations.delete(target.owner, target.rule)
+        return Response(b"", 200) if is_deleted else Response(status_code=204)
+
+    async def _list_keys(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        return self._keys(request, target)
+
+    async def _regenerate(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+        which, key = reading.read_new_key(await self._body(request))
+        await self._authorizations.regenerate(target.owner, target.rule, which, key)
+        return self._keys(request, target)
+
+    def _rules_of(self, target: ResourceName) -> Sequence[AuthorizationRule]:
+        return self._authorizations.of(target.owner)
+
+    def _authorization(self, target: ResourceName) -> Response:
+        rule = self._authorizations.get(target.owner, target.rule)
+        return _json(resources.authorization_rule(rule, self._called(target)))
+
+    def _called(self, target: ResourceName) -> resources.Called:
+        if target.kind is None:
+            return resources.namespace_called(target)
+        return resources.called(self._broker.catalogue.get(target.path, target.kind), target)
+
+    def _keys(self, request: HttpRequest, target: ResourceName) -> Response:
+        rule = self._authorizations.get(target.owner, target.rule)
+        host = request.named_host or self._broker.catalogue.namespace.name
+        entity = None if target.kind is None else self._broker.catalogue.get(target.path, target.kind).name
+        is_plain = request.scope["scheme"] == "http"
+        return _json(resources.access_keys(rule, host_of(host), self._amqp_port, is_plain, entity))
+
+
+def _json(content: resources.Resource) -> Response:
+    # ASCII, so that half of a surrogate pair in a text does not fail.
+    return Response(json.dumps(content).encode(), media_type="application/json")
+
+
+def _rule(catalogue: Catalogue, target: ResourceName) -> Response:
+    owner = catalogue.subscription(target.name, target.subscription)
+    rule = catalogue.rule(target.name, target.subscription, target.rule)
+    return _json(resources.rule(rule, owner, target))
+
+
+def _check_window(window: int | None, topic: Topic) -> None:
+    if window is not None and window != topic.duplicate_detection_history_time_window:
+        raise BadRequest(
+            f"The property '{RESOURCE_WINDOW}' of a subscription is its topic's. Topic '{topic.name}' has"
+            f" {dotnet_timespan(topic.duplicate_detection_history_time_window)}.\nActual value was"
+            f" {dotnet_timespan(window)}."
+        )

@@ -1,0 +1,112 @@
+"""Messages in a request: one in its body and headers, or several in a JSON batch."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oncebus import amqp
+from oncebus.broker.sending import Incoming, batch_too_large, too_many_messages
+from oncebus.model.entities import BadRequest
+from oncebus.protocols.http.broker_properties import BrokerProperties, checked_text, parse_json, read
+from oncebus.protocols.http.properties import BROKER_PROPERTIES, Header, properties_of, text_of
+from oncebus.values.errors import shown
+
+BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
+_ESCAPED = 6
+"""JSON may write one byte as `\\u0000`."""
+_ENVELOPE = 1 << 20
+"""Room for the names and brackets of a batch, which do not count towards the size of its messages."""
+
+
+def is_batch(content_type: str | None) -> bool:
+    """Return whether the body of a request is a batch."""
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == BATCH_TYPE
+
+
+def message(headers: Sequence[Header], content_type: str | None, body: bytes) -> Incoming:
+    """Return the message of a request that is not a batch. Raises `BadRequest`."""
+    given = [value for name, value in headers if name.lower() == BROKER_PROPERTIES.lower()]
+    if len(given) > 1:
+        raise BadRequest(f"The header '{BROKER_PROPERTIES}' is given more than once.")
+    properties = BrokerProperties()
+    if given and given[0].strip():
+        properties = read(parse_json(text_of(given[0]), f"The header '{BROKER_PROPERTIES}'"))
+    return _incoming(properties, content_type or properties.content_type, properties_of(headers), body)
+
+
+def longest_json(most: int) -> int:
+    """Return the maximum length of a batch in JSON whose messages may take up to `most` bytes."""
+    return _ESCAPED * most + _ENVELOPE
+
+
+def batch(body: bytes, most: int, most_bytes: int) -> list[Incoming]:
+    """Return the messages of a batch. Raises `BadRequest`, also for more than `most` messages or too many bytes.
+
+    It encodes no more messages once those so far have more than `most_bytes`.
+    """
+    items = parse_json(body, "The body of the batch")
+    if not isinstance(items, list):
+        raise BadRequest(f"The body of the batch has value {shown(items)}. Not a JSON array of messages.")
+    if len(items) > most:
+        raise too_many_messages(len(items), most)
+    made, size = [], 0
+    for number, item in enumerate(items, start=1):
+        made.append(_item(item, f"message {number} of the batch"))
+        size += made[-1].size
+        if size > most_bytes and number < len(items):
+            raise batch_too_large(f"more than {most_bytes}", most_bytes)
+    return made
+
+
+def _item(item: Any, where: str) -> Incoming:
+    if not isinstance(item, dict):
+        raise BadRequest(f"The {where} has value {shown(item)}. Not a JSON object.")
+    properties = read(item.get("BrokerProperties"), f"BrokerProperties of {where}:")
+    text = checked_text(item.get("Body") if item.get("Body") is not None else "", f"Body of {where}")
+    is_base64 = item.get("IsBodyBase64") or False
+    if not isinstance(is_base64, bool):
+        raise BadRequest(f"The IsBodyBase64 of {where} has value {shown(is_base64)}. Not true or false.")
+    if is_base64:
+        try:
+            body = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequest(f"The Body of {where} has value {shown(text)}. Not base64.") from None
+    else:
+        body = text.encode()
+    return _incoming(properties, properties.content_type, _own(item.get("UserProperties"), where), body)
+
+
+def _own(given: Any, where: str) -> dict[str, object]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise BadRequest(f"The UserProperties of {where} has value {shown(given)}. Not a JSON object.")
+    for name, value in given.items():
+        checked_text(name, f"name of a property of {where}")
+        if isinstance(value, str):
+            checked_text(value, f"property {shown(name)} of {where}")
+        elif isinstance(value, list | dict):
+            raise BadRequest(f"The property {shown(name)} of {where} has value {shown(value)}. Not a single value.")
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise BadRequest(f"The property {shown(name)} of {where} has value {shown(value)}. It exceeds 64 bits.")
+    return given
+
+
+def _incoming(given: BrokerProperties, content_type: str | None, own: Mapping[str, object], content: bytes) -> Incoming:
+    if content_type is not None and not content_type.isascii():
+        raise BadRequest(f"The content type {shown(content_type)} is not ASCII.")
+    properties = amqp.Properties(
+        message_id=given.message_id,
+        to=given.to,
+        subject=given.label,
+        reply_to=given.reply_to,
+        correlation_id=given.correlation_id,
+        content_type=content_type,
+        group_id=given.session,
+        reply_to_group_id=given.reply_to_session,
+    )
+    head, body = amqp.encode_message(properties, own, content)
+    return Incoming(head, body, given.message_id, given.session, given.partition_key, given.scheduled, given.ttl)

@@ -1,0 +1,108 @@
+"""The changes that a plan makes, property by property, for people to review."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oncebus.model.entities import Catalogue, Queue, Subscription, Topic
+from oncebus.model.entities.names import DEFAULT_RULE, key_of_path
+from oncebus.protocols.management.planning import Plan
+from oncebus.protocols.management.rules import rule_properties
+from oncebus.protocols.management.wanted import WantedAuthorization, WantedEntity, WantedRule
+from oncebus.protocols.management.writing import Properties, authorization_properties, entity_properties, resource_path
+
+
+class Effect(enum.StrEnum):
+    """What happens to a resource, in the terms of the Resource Manager's what-if."""
+
+    CREATE = "Create"
+    MODIFY = "Modify"
+    KEEP = "NoChange"
+    DELETE = "Delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of one resource. `id` is its path below the namespace, empty for the namespace itself."""
+
+    id: str
+    effect: Effect
+    before: Properties | None
+    after: Properties | None
+
+
+def changes_of(plan: Plan) -> list[Change]:
+    """Return the change of each resource that the plan wants, in the order of the file.
+
+    Default rules that the plan deletes come after the rules.
+    """
+    return list(_changes(plan))
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    if plan.wanted.tier is not None:
+        tiers = (each.namespace.tier.value for each in (plan.before, plan.after))
+        yield _change("", *({"sku": tier} for tier in tiers))
+    for entity in plan.wanted.entities:
+        path = resource_path(entity.kind, entity.name, entity.topic)
+        yield _change(path, *(_described(each, entity) for each in (plan.before, plan.after)))
+    for rule in plan.wanted.rules:
+        yield _change(_rule_id(rule, rule.rule.name), *(_rule(each, rule) for each in (plan.before, plan.after)))
+    yield from _dropped(plan)
+    for authorization in plan.wanted.authorizations:
+        yield _change(
+            _authorization_id(authorization), *(_authorized(plan, each, authorization) for each in (False, True))
+        )
+
+
+def _change(id_: str, before: Properties | None, after: Properties | None) -> Change:
+    if before == after:
+        return Change(id_, Effect.KEEP, before, after)
+    effect = Effect.CREATE if before is None else Effect.DELETE if after is None else Effect.MODIFY
+    return Change(id_, effect, before, after)
+
+
+def _dropped(plan: Plan) -> Iterator[Change]:
+    """Yield the deletion of each default rule that the plan drops because the file gives other rules."""
+    for owner in {key_of_path(rule.owner): rule for rule in plan.wanted.rules}.values():
+        before = _rule_named(plan.before, owner, DEFAULT_RULE)
+        if before is not None and _rule_named(plan.after, owner, DEFAULT_RULE) is None:
+            yield _change(_rule_id(owner, DEFAULT_RULE), before, None)
+
+
+def _rule_id(rule: WantedRule, name: str) -> str:
+    return f"{resource_path(Subscription, rule.subscription, rule.topic)}/rules/{name}"
+
+
+def _authorization_id(wanted: WantedAuthorization) -> str:
+    owner = "" if wanted.kind is None else f"{resource_path(wanted.kind, wanted.name)}/"
+    return f"{owner}authorizationRules/{wanted.given.name}"
+
+
+def _described(catalogue: Catalogue, wanted: WantedEntity) -> Properties | None:
+    found = catalogue.find(wanted.path)
+    return entity_properties(found) if isinstance(found, wanted.kind) else None
+
+
+def _rule(catalogue: Catalogue, wanted: WantedRule) -> Properties | None:
+    return _rule_named(catalogue, wanted, wanted.rule.name)
+
+
+def _rule_named(catalogue: Catalogue, wanted: WantedRule, name: str) -> Properties | None:
+    owner = catalogue.find(wanted.owner)
+    if not isinstance(owner, Subscription):
+        return None
+    found = next((each for each in owner.rules if key_of_path(each.name) == key_of_path(name)), None)
+    return None if found is None else rule_properties(found)
+
+
+def _authorized(plan: Plan, is_after: bool, wanted: WantedAuthorization) -> Properties | None:
+    if wanted.kind is None:
+        rules = plan.authorizations if is_after else plan.known
+    else:
+        found = (plan.after if is_after else plan.before).find(wanted.name)
+        rules = found.authorization_rules if isinstance(found, Queue | Topic) else ()
+    rule = next((each for each in rules if each.name == wanted.given.name), None)
+    return None if rule is None else authorization_properties(rule)

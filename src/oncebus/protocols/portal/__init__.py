@@ -1,0 +1,5 @@
+"""The portal: web pages to watch and manage the broker."""
+
+from oncebus.protocols.portal.portal import Portal
+
+__all__ = ["Portal"]

@@ -1,0 +1,202 @@
+"""Shows the content of a message: its properties, and its body as text or in hexadecimal. All of it is untrusted."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any
+from uuid import UUID
+
+from oncebus import amqp
+from oncebus.protocols.http.rendering import LARGEST_HEAD, LARGEST_SHOWN_VALUE, Allowance, bytes_to_read
+from oncebus.protocols.http.times import iso8601
+from oncebus.protocols.portal.markup import Content, Markup, foreign, tag
+from oncebus.protocols.portal.wording import number
+from oncebus.values.durations import LAST_MOMENT, MILLISECOND
+
+LONGEST_TEXT = 4000
+LONGEST_HEX = 512
+LONGEST_PREVIEW = 120
+LONGEST_VALUE = 500
+MOST_PROPERTIES = 100
+_HEX_WIDTH = 16
+
+_FIELDS = {
+    "subject": "Label",
+    "correlation_id": "CorrelationId",
+    "to": "To",
+    "reply_to": "ReplyTo",
+    "reply_to_group_id": "ReplyToSessionId",
+    "content_type": "ContentType",
+    "content_encoding": "ContentEncoding",
+    "user_id": "UserId",
+    "creation_time": "CreationTime",
+    "absolute_expiry_time": "AbsoluteExpiryTime",
+    "group_sequence": "GroupSequence",
+}
+"""The properties that the sender set, except those that the broker keeps apart from the head."""
+
+
+def label_of(head: bytes) -> str | None:
+    """Return the label that the sender gave a message, or None."""
+    try:
+        return amqp.properties(head).subject
+    except amqp.DecodeError:
+        return None
+
+
+def preview(body: bytes, allowance: Allowance) -> Markup:
+    """Return the first characters of a body in one line, or its size if it is not text."""
+    size = bytes_to_read(body)
+    text: str | None = None
+    if size <= LARGEST_SHOWN_VALUE and allowance.take(size):
+        try:
+            content = amqp.decode_body(body)
+        except amqp.DecodeError:
+            return tag("span", "cannot be read", class_="none")
+        value = content.value if isinstance(content, amqp.AmqpValue) else content
+        if isinstance(value, amqp.AmqpSequence):
+            value = list(value.items)
+        if isinstance(value, bytes):
+            if not value:
+                return tag("span", "empty", class_="none")
+            text = _as_text(value[: 4 * LONGEST_PREVIEW], is_cut=len(value) > 4 * LONGEST_PREVIEW)
+            size = len(value)
+        else:
+            text = value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False)
+    if text is None:
+        return tag("span", f"{number(size or len(body))} bytes", class_="none")
+    line = " ".join(text[: 2 * LONGEST_PREVIEW].split())
+    return foreign(line[:LONGEST_PREVIEW], class_="foreign body")
+
+
+def properties_list(head: bytes, allowance: Allowance) -> Markup:
+    """Return the system and application properties of a message, or a notice if they exceed the page's allowance."""
+    if len(head) > LARGEST_HEAD or not allowance.take(len(head)):
+        return tag("p", f"The properties, {number(len(head))} bytes, are too large to be shown here.", class_="note")
+    try:
+        fields, own = amqp.properties(head), amqp.application_properties(head)
+    except amqp.DecodeError as error:
+        return tag("p", f"The properties cannot be read: {error}", class_="error")
+    known = [(title, getattr(fields, field)) for field, title in _FIELDS.items() if getattr(fields, field) is not None]
+    rows = [_row(title, value) for title, value in known]
+    of_sender = [_row(str(name), value, is_own=True) for name, value in list(own.items())[:MOST_PROPERTIES]]
+    left = len(own) - MOST_PROPERTIES
+    more = tag("p", f"{number(left)} more properties", class_="note") if left > 0 else None
+    application = [tag("h3", "Application properties"), tag("dl", of_sender, class_="facts plain")]
+    return tag("div", tag("dl", rows, class_="facts plain") if rows else None, application if of_sender else None, more)
+
+
+def body_shown(body: bytes, allowance: Allowance) -> Markup:
+    """Return the beginning of the body: as text if it is text, else as bytes.
+
+    An AMQP value or sequence is shown as bytes if decoding it exceeds the page's allowance.
+    """
+    size = bytes_to_read(body)
+    if size > LARGEST_SHOWN_VALUE or not allowance.take(size):
+        return _bytes(body, "Body that is too large to be read here")
+    try:
+        content = amqp.decode_body(body)
+    except amqp.DecodeError:
+        return _bytes(body, "Body that cannot be read")
+    if isinstance(content, amqp.AmqpSequence):
+        return _text(_json(list(content.items)), "Body, a sequence")
+    if isinstance(content, amqp.AmqpValue):
+        if isinstance(content.value, str):
+            return _text(content.value, "Body, a text value")
+        if isinstance(content.value, bytes):
+            return _either(content.value, "Body, a binary value")
+        return _text(_json(content.value), "Body, a value")
+    return _either(content, "Body")
+
+
+def _row(title: str, value: object, *, is_own: bool = False) -> Markup:
+    text = _written(value)
+    if len(text) > LONGEST_VALUE:
+        text = f"{text[:LONGEST_VALUE]}…"
+    name = foreign(title[:LONGEST_VALUE]) if is_own else title
+    return tag("div", tag("dt", name), tag("dd", foreign(text)))
+
+
+def _either(content: bytes, title: str) -> Markup:
+    if not content:
+        return tag("p", f"{title}: empty", class_="note")
+    text = _as_text(content[: 4 * LONGEST_TEXT], is_cut=len(content) > 4 * LONGEST_TEXT)
+    return _bytes(content, title) if text is None else _text(text, title, len(content))
+
+
+def _as_text(some: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text, or None if they are not text."""
+    try:
+        # The end may split a character.
+        text = codecs.getincrementaldecoder("utf-8")().decode(some, final=not is_cut)
+    except UnicodeDecodeError:
+        return None
+    return None if any(character < " " and character not in "\t\n\r" for character in text) else text
+
+
+def _text(text: str, title: str, size: int | None = None) -> Markup:
+    is_cut = len(text) > LONGEST_TEXT
+    about: list[Content] = [title, f", {number(size)} bytes" if size is not None else None]
+    about.append(f", the first {number(LONGEST_TEXT)} characters" if is_cut else None)
+    return tag("div", tag("p", about, class_="note"), tag("pre", foreign(text[:LONGEST_TEXT]), tabindex="0"))
+
+
+def _bytes(content: bytes, title: str) -> Markup:
+    some = content[:LONGEST_HEX]
+    lines = [
+        f"{at:04x}  {some[at : at + _HEX_WIDTH].hex(' '):<47}  {_printable(some[at : at + _HEX_WIDTH])}"
+        for at in range(0, len(some), _HEX_WIDTH)
+    ]
+    cut = f", the first {number(LONGEST_HEX)}" if len(content) > LONGEST_HEX else ""
+    explanation = f"{title}, {number(len(content))} bytes in hexadecimal{cut}"
+    return tag("div", tag("p", explanation, class_="note"), tag("pre", "\n".join(lines), class_="hex", tabindex="0"))
+
+
+def _printable(some: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
+
+
+def _written(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case amqp.Timestamp():
+            try:
+                is_date = value * MILLISECOND <= LAST_MOMENT
+                return iso8601(value * MILLISECOND) if is_date else str(int(value))
+            except OverflowError:
+                return str(int(value))
+        case bytes():
+            return f"0x{value[:LONGEST_VALUE].hex()}"
+        case str() | int() | float() | UUID():
+            return str(value)
+        case amqp.Described():
+            return _written(value.value)
+        case dict() | list() | tuple():
+            return _json(value)
+    return str(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, indent=1)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value, converted to types that JSON has."""
+    match value:
+        case dict():
+            return {_written(name): _plain(item) for name, item in value.items()}
+        case amqp.Described():
+            return _plain(value.value)
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case None | bool():
+            return value
+        case amqp.Timestamp():
+            return _written(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+    return _written(value)

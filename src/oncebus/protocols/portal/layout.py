@@ -1,0 +1,212 @@
+"""The frame around every page, and its navigation: breadcrumbs, tabs, and the links between pages of a long list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.responses import Response
+
+from oncebus.protocols.portal.links import STAMPED, link
+from oncebus.protocols.portal.markup import Content, Markup, joined, tag
+from oncebus.protocols.portal.wording import number
+
+T = TypeVar("T")
+
+LONGEST_ID = 128
+"""The longest MessageId, in characters."""
+
+SAFETY = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    # Not 'no-referrer': browsers would then send no origin with a form either.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+PRIVATE = {"cache-control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class PageFrame:
+    """The namespace and the authorization rule that every page shows; empty if nobody is signed in.
+
+    `seal` is the seal of the sign-out form. `searches` says whether the header has the search for a MessageId.
+    """
+
+    namespace: str = ""
+    tier: str = ""
+    rule: str = ""
+    seal: str = ""
+    links: Sequence[tuple[str, str]] = ()
+    searches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab. `is_bad` says that any count but 0 is a reason to look."""
+
+    name: str
+    title: str
+    address: str
+    count: int | None = None
+    is_bad: bool = False
+
+
+def page(
+    frame: PageFrame,
+    title: str,
+    *content: Content,
+    status: int = 200,
+    notices: Iterable[str] = (),
+    live: str | None = None,
+    here: str = "",
+) -> Response:
+    """Return a complete page. With `live`, the script polls that address for new figures."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", " – ".join(part for part in (title, frame.namespace, "Oncebus") if part)),
+        tag("link", rel="stylesheet", href=STAMPED["portal.css"]),
+        tag("link", rel="icon", href=STAMPED["portal.svg"], type="image/svg+xml"),
+        tag("script", src=STAMPED["portal.js"], defer=True),
+    )
+    notes = [tag("p", text, class_="notice", role="status") for text in notices]
+    main = tag("main", notes, _silence(live), content, id="main", tabindex="-1", data_live=live)
+    skip = tag("a", "Skip to the content", href="#main", class_="skip")
+    body = tag("body", skip, _header(frame, here), main, _footer())
+    written = joined([Markup("<!doctype html>\n"), tag("html", head, body, lang="en")])
+    return Response(written.encode(), status, {**SAFETY, **PRIVATE}, "text/html; charset=utf-8")
+
+
+def top(title: Content, *steps: tuple[str, str], actions: Content = None) -> Markup:
+    """Return the top of a page: the breadcrumbs to it, its title, and the actions on the thing it shows."""
+    crumbs = [tag("li", tag("a", name, href=address)) for name, address in steps]
+    way = tag("nav", tag("ol", crumbs), class_="trail", aria_label="Breadcrumbs") if crumbs else None
+    buttons = tag("div", actions, class_="actions") if actions else None
+    return tag("div", way, tag("div", tag("h1", title), buttons, class_="title"), class_="top")
+
+
+def section_head(title: str, *actions: Content) -> Markup:
+    """Return the heading of a section, with the actions beside it."""
+    buttons = tag("div", actions, class_="actions") if any(actions) else None
+    return tag("div", tag("h2", title), buttons, class_="title")
+
+
+def tabs(label: str, here: str, listed: Sequence[Tab]) -> Markup:
+    """Return the tabs of related pages."""
+    items = []
+    for each in listed:
+        count = None
+        if each.count is not None:
+            state = "bad" if each.is_bad and each.count else None
+            count = [" ", tag("span", number(each.count), class_="count", data_state=state)]
+        current = "page" if each.name == here else None
+        items.append(tag("li", tag("a", each.title, count, href=each.address, aria_current=current)))
+    return tag("nav", tag("ul", items), class_="tabs", aria_label=label)
+
+
+def ranges(label: str, here: str, listed: Iterable[tuple[str, str, str]]) -> Markup:
+    """Return links to choose one of several ranges, each given as name, title and address."""
+    items = [
+        tag("li", tag("a", title, href=address, aria_current="true" if name == here else None))
+        for name, title, address in listed
+    ]
+    return tag("nav", tag("ul", items), class_="ranges", aria_label=label)
+
+
+def tile(title: str, value: str, note: str, state: str | None = None) -> Markup:
+    """Return a large figure with a title and a note."""
+    large = tag("p", value, class_="large", data_state=state)
+    return tag("div", tag("h2", title), large, tag("p", note, class_="note"), class_="tile")
+
+
+def follow_box(region: str, *, is_on: bool = False) -> Markup:
+    """Return the box that makes the script read a region of the page again every two seconds."""
+    box = tag("input", type="checkbox", id="follow", data_follow=region, checked=is_on)
+    return tag("div", box, tag("label", "Follow", for_="follow"), class_="check", data_scripted=True, hidden=True)
+
+
+def empty(text: Content, *actions: Content) -> Markup:
+    """Return the notice in place of a list that has no items."""
+    return tag("div", tag("p", text), actions, class_="empty")
+
+
+def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
+    """Return the items of a page; the first page is 0."""
+    return items[here * size : (here + 1) * size]
+
+
+def page_links(total: int, here: int, size: int, address: Callable[[int], str]) -> Markup | None:
+    """Return links to the neighbouring pages; None if there is only one page."""
+    links = []
+    if here > 0:
+        links.append(tag("a", "Before", href=address(min(here - 1, max(total - 1, 0) // size)), rel="prev"))
+    if (here + 1) * size < total:
+        links.append(tag("a", "Next", href=address(here + 1), rel="next"))
+    if not links:
+        return None
+    explanation = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
+    return tag("nav", tag("span", explanation), links, class_="pages", aria_label="Pages")
+
+
+def _header(frame: PageFrame, here: str) -> Markup:
+    brand = tag("a", tag("span", "Oncebus", class_="brand-name"), href=link(), class_="brand")
+    if not frame.seal:
+        return tag("header", tag("div", brand, class_="bar"))
+    place = tag("span", frame.namespace, " ", tag("span", frame.tier, class_="tier"), class_="place")
+    items = [
+        tag("li", tag("a", title, href=address, aria_current="page" if address == here else None))
+        for title, address in frame.links
+    ]
+    # Only a signed-in visitor has a seal, so only their pages have this form.
+    leave = tag(
+        "form",
+        tag("input", type="hidden", name="seal", value=frame.seal),
+        tag("span", frame.rule, class_="who", title="The rule you signed in with"),
+        tag("button", "Sign out", type="submit", class_="quiet"),
+        method="post",
+        action=link("sign-out"),
+        class_="leave",
+    )
+    nav = tag("nav", tag("ul", items), class_="menu", aria_label="Portal")
+    return tag("header", tag("div", brand, place, nav, _search() if frame.searches else None, leave, class_="bar"))
+
+
+def _search() -> Markup:
+    box = tag(
+        "input",
+        type="search",
+        name="message-id",
+        aria_label="Find a MessageId",
+        placeholder="Find a MessageId",
+        required=True,
+        maxlength=LONGEST_ID,
+        autocomplete="off",
+        autocapitalize="none",
+        spellcheck="false",
+    )
+    find = tag("button", "Find", type="submit", class_="quiet")
+    return tag("form", box, find, method="get", action=link("search"), class_="find", role="search")
+
+
+def _silence(live: str | None) -> Markup | None:
+    """Return the notice that the script shows when figures stop arriving."""
+    if live is None:
+        return None
+    again = tag("a", "Sign in again", href=link("sign-in"))
+    ended = tag("p", "Your session has ended. ", again, ".", class_="notice warning", data_ended=True, hidden=True)
+    old = "The broker does not answer. The figures are old."
+    lost = tag("p", old, class_="notice warning", data_lost=True, hidden=True)
+    return tag("div", ended, lost, role="status")
+
+
+def _footer() -> Markup:
+    return tag("footer", tag("p", "Times are UTC."))

@@ -1,0 +1,131 @@
+"""The page that sends a test message and shows what happened to it."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from oncebus import amqp
+from oncebus.broker.addresses import sendable
+from oncebus.broker.sending import Incoming
+from oncebus.model.access import Operation
+from oncebus.model.entities import BadRequest, EntityError, Queue, Topic
+from oncebus.protocols.http.broker_properties import checked_text
+from oncebus.protocols.portal.entity_head import heading
+from oncebus.protocols.portal.fields import Filled, area, button, form_to, hidden, problems, text_field
+from oncebus.protocols.portal.links import link
+from oncebus.protocols.portal.markup import Content, Markup, tag
+from oncebus.protocols.portal.posted import Posted
+from oncebus.protocols.portal.rule_form import LINES, PROPERTIES, lines_of
+from oncebus.protocols.portal.visits import Visit, status_of
+from oncebus.protocols.portal.wording import moment
+from oncebus.values.errors import OncebusError
+
+_TEXTS = {"message-id": "MessageId", "session": "SessionId", "partition-key": "PartitionKey", "label": "Label"}
+
+
+async def show(visit: Visit) -> Response:
+    """Return the page with the empty form."""
+    visit.require(Operation.SEND, visit.path)
+    return await _page(visit, _target(visit), Filled({}))
+
+
+async def send(visit: Visit) -> Response:
+    """Send the message. The form keeps its values, because sending again is the purpose of this page."""
+    visit.require(Operation.SEND, visit.path)
+    target = _target(visit)
+    form = Filled(visit.posted.values())
+    began = visit.desk.broker.clock.now()
+    try:
+        message = _message(visit.posted)
+        [number] = await visit.desk.broker.send(target.path, [message])
+    except OncebusError as error:
+        _place(error, form)
+        return await _page(visit, target, form, status=status_of(error))
+    return await _page(visit, target, form, await _outcome(visit, target, number, began))
+
+
+def _target(visit: Visit) -> Queue | Topic:
+    return sendable(visit.desk.catalogue, visit.path)
+
+
+def _message(posted: Posted) -> Incoming:
+    given = {name: checked_text(posted[name], title) or None for name, title in _TEXTS.items()}
+    content_type = posted["content-type"].strip() or None
+    if content_type is not None and not content_type.isascii():
+        raise BadRequest(f"The content type {content_type!r:.100} is not ASCII.")
+    properties = amqp.Properties(
+        message_id=given["message-id"],
+        subject=given["label"],
+        group_id=given["session"],
+        content_type=content_type,
+    )
+    head, body = amqp.encode_message(properties, lines_of(posted[PROPERTIES]), posted["body"].encode())
+    return Incoming(head, body, given["message-id"], given["session"], given["partition-key"])
+
+
+async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:
+    """Return a notice that says what happened to the message, as far as the key permits."""
+    told: list[Content] = ["Sent as number ", tag("strong", str(number)), "."]
+    identity = visit.posted["message-id"]
+    if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
+        return tag("p", told, class_="notice", role="status")
+    drops = await visit.desk.broker.duplicates(target.path, message_id=identity, since=began)
+    mine = next((drop for drop in drops if drop.sequence == number), None)
+    if mine is None:
+        is_seen = visit.desk.broker.pipeline.has_passed(target)
+        told.append(" It was not a duplicate." if is_seen else " It is still in the pipeline.")
+        return tag("p", told, class_="notice", role="status")
+    told += [" It was dropped as a duplicate of "]
+    if mine.original_sequence is not None and mine.original_time is not None:
+        told += [
+            "number ",
+            tag("strong", str(mine.original_sequence)),
+            ", sent at ",
+            moment(mine.original_time),
+            ".",
+        ]
+        # An update may have changed the window: then the time is not known.
+        if target.updated_at <= mine.original_time:
+            told += [" Its id is remembered until ", moment(mine.original_time + target.window), "."]
+    else:
+        told.append("an earlier message.")
+    return tag("p", told, class_="notice dropped", role="status")
+
+
+def _place(error: OncebusError, form: Filled) -> None:
+    fields = {PROPERTIES: PROPERTIES, **{title: name for name, title in _TEXTS.items()}}
+    if error.field in fields:
+        form.errors[fields[error.field]] = error.summary if isinstance(error, EntityError) else str(error)
+    else:
+        form.general.append(str(error))
+
+
+async def _page(
+    visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200
+) -> Response:
+    detects = target.window is not None
+    hint = "Send the same id twice to see the second message dropped." if detects else "A random one if empty."
+    needs_session = isinstance(target, Queue) and target.requires_session
+    content = form_to(
+        link("entity/send"),
+        visit.seal,
+        hidden("path", target.path),
+        problems(form, "Not sent"),
+        text_field(form, "message-id", "MessageId", hint=hint),
+        text_field(form, "session", "SessionId", required=needs_session),
+        text_field(form, "partition-key", "PartitionKey") if target.enable_partitioning else None,
+        text_field(form, "label", "Label (subject)"),
+        area(form, "body", "Body", rows=5),
+        text_field(form, "content-type", "Content type", hint="Such as text/plain or application/json"),
+        area(form, PROPERTIES, "Own properties", hint=LINES, rows=3),
+        button("Send", class_="main"),
+        class_="wide",
+    )
+    return visit.page(
+        f"Send to {target.name}",
+        await heading(visit, target, "send"),
+        tag("h2", "Send a test message", class_="unseen"),
+        outcome,
+        content,
+        status=status,
+    )

@@ -1,0 +1,68 @@
+"""$cbs: the node to which a client puts its tokens, before and while it uses entities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncebus.amqp.conditions import NOT_IMPLEMENTED
+from oncebus.amqp.incoming import Delivery, IncomingLink
+from oncebus.model.access import AccessRefused, Reason
+from oncebus.model.access.tokens import TYPE
+from oncebus.model.entities import BadRequest, NotFound
+from oncebus.protocols.servicebus.attached import Attached, Client
+from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.nodes import Node, NodeKind, node_of
+from oncebus.protocols.servicebus.requests import Request, Response, begin, encoded, refused
+
+PUT_TOKEN = "put-token"
+_CREDIT = 50
+_NOT_SAS = "MalformedToken: The token is not a shared access signature. Tokens of Microsoft Entra are not supported."
+
+
+class TokenRequests(Attached[IncomingLink]):
+    """The link for put-token requests. It calls `trusted` for each valid token."""
+
+    def __init__(self, client: Client, link: IncomingLink, node: Node, trusted: Callable[[], None]) -> None:
+        super().__init__(client, link, node)
+        self._trusted = trusted
+
+    def open(self) -> None:
+        """See `Attached`."""
+        self.link.accept()
+        self.is_accepted = True
+        self._top_up()
+
+    def delivered(self, delivery: Delivery) -> None:
+        """See `Attached`."""
+        begun = begin(self.client, self.link, self.node, delivery)
+        if begun is None:
+            self._top_up()
+            return
+        request, replies = begun
+        try:
+            self._put(request)
+            response = Response(202, "Accepted")
+        except Exception as error:
+            response = refused(self.client.refusal(error))
+        replies.send(encoded(response, request.id, NodeKind.TOKENS))
+        replies.when_written(self._top_up)
+
+    def _top_up(self) -> None:
+        self.link.grant(_CREDIT)
+
+    def _put(self, request: Request) -> None:
+        if request.operation != PUT_TOKEN:
+            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is unknown at $cbs.")
+        token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
+        if not isinstance(token, str):
+            raise BadRequest("The body of a put-token request is not a string.")
+        # Ignore the declared type: azure-servicebus puts its shared access signatures as jwt.
+        if not token.lower().startswith(TYPE.lower()):
+            raise AccessRefused(Reason.MALFORMED, _NOT_SAS)
+        audience = request.properties.get("name")
+        path = node_of(audience).address.path if isinstance(audience, str) else ""
+        if path and self.front.broker.catalogue.find(path) is None and self.front.guard.verify(token).covers(path):
+            # Only a token about the entity tells whether it exists; with any other, the answer is the same if it does.
+            raise NotFound(path)
+        self.client.credentials.put(token)
+        self._trusted()

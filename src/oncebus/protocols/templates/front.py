@@ -1,0 +1,308 @@
+"""Deployments over HTTP, as in the Resource Manager:
+
+    PUT   /subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{name}            deploys
+    POST  …/deployments/{name}/whatIf                                                                   shows changes
+    POST  …/deployments/{name}/validate                                                                     checks only
+    POST  /subscriptions/{s}/resourceGroups/{g}/exportTemplate                                              exports
+
+The body of the first three is {"properties": {"mode": "Incremental", "template": {…}, "parameters": {…}}}. A deployment
+is complete when its response arrives. It is not stored, so it cannot be queried later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from oncebus.broker.broker import Broker
+from oncebus.model.access import Guard, Operation
+from oncebus.protocols.arm import errors
+from oncebus.protocols.arm.errors import ArmRefused, bad_content
+from oncebus.protocols.http.errors import Refused, wrong_method
+from oncebus.protocols.http.limits import Limits
+from oncebus.protocols.http.requests import HttpRequest
+from oncebus.protocols.http.routes import admit, answered
+from oncebus.protocols.http.times import iso8601
+from oncebus.protocols.management.authorization_rules import AuthorizationRules
+from oncebus.protocols.management.changes import PlanOutdated, apply
+from oncebus.protocols.management.difference import Change, Effect, changes_of
+from oncebus.protocols.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.protocols.management.planning import Plan
+from oncebus.protocols.management.problems import Fault, FileRefused
+from oncebus.protocols.templates.export import export
+from oncebus.protocols.templates.scope import Deployment, Value
+from oncebus.protocols.templates.template import plan_template
+from oncebus.values.errors import shown
+
+MOST_ATTEMPTS = 5
+"""The maximum number of attempts to deploy while other changes make the plan outdated."""
+DEADLINE_SECONDS = 20.0
+"""The time limit to read and plan a template. Evaluation checks it regularly, so the client hardly waits longer."""
+MOST_WAITING = 8
+"""The maximum number of requests with a template that wait at the same time. They are processed one after the other."""
+
+_TYPE = "Microsoft.Resources/deployments"
+_PATH = re.compile(
+    rb"/subscriptions/(?P<subscription>[^/]+)/resourcegroups/(?P<group>[^/]+)/"
+    rb"(?:providers/microsoft\.resources/deployments/(?P<name>[^/]+)(?P<action>/whatif|/validate)?|exporttemplate)/?",
+    re.IGNORECASE,
+)
+
+
+Made = TypeVar("Made")
+
+
+class _Target(NamedTuple):
+    action: str
+    deployment: Deployment
+
+
+class _Does(NamedTuple):
+    method: str
+    operation: Operation
+    handler: Callable[[HttpRequest, Deployment], Awaitable[Response]]
+
+
+class Deployments:
+    """Answers requests for deployments and exports."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        guard: Guard,
+        limits: Limits,
+        rules: AuthorizationRules,
+    ) -> None:
+        self._broker = broker
+        self._guard = guard
+        self._limits = limits
+        self._rules = rules
+        # With a thread of its own, a slow template delays other templates only.
+        self._thread = ThreadPoolExecutor(1, "templates")
+        self._waiting = 0
+        self._table = {
+            "": _Does("PUT", Operation.DEPLOY, self._deploy),
+            "/whatif": _Does("POST", Operation.DEPLOY, self._what_if),
+            "/validate": _Does("POST", Operation.DEPLOY, self._validate),
+            "export": _Does("POST", Operation.EXPORT, self._export),
+        }
+
+    @staticmethod
+    def owns(scope: Scope) -> bool:
+        """Return whether a path belongs to deployments."""
+        return _PATH.fullmatch(scope.get("raw_path") or b"") is not None
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response to a request; an error becomes a response too."""
+        return await answered(request, self._respond(request), _answer)
+
+    async def _respond(self, request: HttpRequest) -> Response:
+        grant = admit(request, self._guard, self._limits)
+        target = _target_of(request.scope["raw_path"])
+        does = self._table[target.action]
+        if request.method != does.method:
+            raise wrong_method(request.method, [does.method])
+        self._guard.require(grant, does.operation, "")
+        return await does.handler(request, target.deployment)
+
+    async def _deploy(self, request: HttpRequest, deployment: Deployment) -> Response:
+        template, given = await self._template(request)
+        for _ in range(MOST_ATTEMPTS):
+            planned = await self._planned(template, given, deployment)
+            try:
+                await apply(planned, self._broker, self._rules)
+            except PlanOutdated:
+                continue
+            result = self._result(planned, deployment)
+            changes = result["changes"]
+            return _json(
+                {
+                    "id": f"{deployment.group_id}/providers/{_TYPE}/{deployment.name}",
+                    "name": deployment.name,
+                    "type": _TYPE,
+                    "properties": {
+                        "provisioningState": "Succeeded",
+                        "mode": "Incremental",
+                        "timestamp": iso8601(self._broker.clock.now()),
+                        "outputs": {},
+                        "outputResources": [{"id": each["resourceId"]} for each in changes if "after" in each],
+                        **result,
+                    },
+                }
+            )
+        raise ArmRefused(409, "DeploymentActive", "Other changes to the namespace kept interfering. Deploy again.")
+
+    async def _what_if(self, request: HttpRequest, deployment: Deployment) -> Response:
+        planned = await self._planned(*await self._template(request), deployment)
+        return _json({"status": "Succeeded", "properties": self._result(planned, deployment)})
+
+    async def _validate(self, request: HttpRequest, deployment: Deployment) -> Response:
+        planned = await self._planned(*await self._template(request), deployment)
+        diagnostics = self._result(planned, deployment)["diagnostics"]
+        return _json({"properties": {"provisioningState": "Succeeded", "diagnostics": diagnostics}})
+
+    async def _export(self, request: HttpRequest, _: Deployment) -> Response:
+        # The body selects resources of the group. It has no effect: the only namespace is always exported as a whole.
+        await self._body(request)
+        exported = export(self._broker.catalogue, {rule.name: rule for rule in self._rules.of(None)}.values())
+        answer: Object = {"template": exported.template}
+        if exported.warnings:
+            answer["error"] = {
+                "code": "ExportTemplateCompletedWithErrors",
+                "message": "Some parts of the namespace cannot be written as a template.",
+                "details": [{"code": "NotExported", "message": text} for text in exported.warnings],
+            }
+        return _json(answer)
+
+    async def _template(self, request: HttpRequest) -> tuple[Value, Value]:
+        """Return the template and the parameter values in a request."""
+        body = await self._body(request)
+        properties = find(body, "properties")
+        if not is_object(properties):
+            raise bad_content(f"The member 'properties' is {kind_of(properties)}. Not an object.")
+        mode = find(properties, "mode")
+        if mode is not None and str(mode).lower() != "incremental":
+            raise bad_content(f"The mode {shown(mode)} is not supported. Use Incremental, which deletes nothing.")
+        for name in ("templateLink", "parametersLink"):
+            if find(properties, name) is not None:
+                raise bad_content(f"The member '{name}' is not supported. Send the content itself.")
+        if find(properties, "template") is None:
+            raise bad_content("The member 'template' is missing.")
+        values = find(properties, "parameters")
+        return find(properties, "template"), {} if values is None else values
+
+    async def _body(self, request: HttpRequest) -> Object:
+        body = await request.read_whole(LARGEST, self._limits.body_seconds)
+        try:
+            content = await self._in_thread(lambda _: parse_document(body or b"{}"))
+        except Fault as error:
+            raise bad_content(f"The body of the request is not JSON: {error}") from None
+        if not is_object(content):
+            raise bad_content(f"The body of the request is {kind_of(content)}. Not an object.")
+        return content
+
+    async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
+        rules = self._rules.changeable()
+        catalogue, now = self._broker.catalogue, self._broker.clock.now()
+
+        def work(is_late: Callable[[], bool]) -> Plan:
+            return plan_template(
+                template, given, catalogue, now, deployment=deployment, namespace_rules=rules, is_late=is_late
+            )
+
+        return await self._in_thread(work)
+
+    async def _in_thread(self, work: Callable[[Callable[[], bool]], Made]) -> Made:
+        """Return the result of `work`, which runs in a thread.
+
+        `work` gets a function that returns whether the deadline has passed.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise Refused(503, "The server is busy: too many templates are deployed at the same time.")
+        loop = asyncio.get_running_loop()
+        self._waiting += 1
+        deadline = loop.time() + DEADLINE_SECONDS
+        job = self._thread.submit(work, lambda: loop.time() > deadline)
+        job.add_done_callback(lambda _: _quietly(loop, self._finish))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job), DEADLINE_SECONDS + 1)
+        except TimeoutError:
+            raise ArmRefused(
+                400,
+                "InvalidTemplate",
+                f"Reading the template takes more than {DEADLINE_SECONDS:.0f} s. Make it smaller.",
+            ) from None
+
+    def _finish(self) -> None:
+        self._waiting -= 1
+
+    def _result(self, planned: Plan, deployment: Deployment) -> Object:
+        """Return the changes and warnings of a plan, in the Resource Manager's format."""
+        name = planned.after.namespace.name
+        scope = f"{deployment.group_id}/providers/Microsoft.ServiceBus/namespaces/{name}"
+        warnings = list(planned.wanted.warnings)
+        if planned.wanted.namespace is not None and planned.wanted.namespace.lower() != name.lower():
+            warnings.append(
+                f"The template names the namespace '{planned.wanted.namespace}', but is deployed to '{name}'."
+            )
+        tier = planned.after.namespace.tier
+        if tier is not planned.before.namespace.tier:
+            warnings.append(
+                f"The tier becomes {tier}. If the broker has the setting 'tier', change it too, because "
+                "it applies at every start."
+            )
+        return {
+            "changes": [_written(change, scope) for change in changes_of(planned)],
+            "diagnostics": [{"level": "Warning", "code": "Note", "message": text} for text in warnings],
+        }
+
+
+def _target_of(raw_path: bytes) -> _Target:
+    match = _PATH.fullmatch(raw_path)
+    assert match is not None
+    texts = {name: unquote((text or b"").decode("latin-1")) for name, text in match.groupdict().items()}
+    action = texts["action"].lower() if match["name"] is not None else "export"
+    return _Target(action, Deployment(texts["name"], texts["subscription"], texts["group"]))
+
+
+def _written(change: Change, scope: str) -> Object:
+    written: Object = {
+        "resourceId": f"{scope}/{change.id}" if change.id else scope,
+        "changeType": change.effect.value,
+    }
+    if change.before is not None:
+        written["before"] = change.before
+    if change.after is not None:
+        written["after"] = change.after
+    if change.effect is Effect.MODIFY:
+        written["delta"] = _delta(change.before or {}, change.after or {})
+    return written
+
+
+def _delta(before: Object, after: Object) -> list[Object]:
+    delta = []
+    for name in dict.fromkeys((*after, *before)):
+        if before.get(name) != after.get(name):
+            kind = "Create" if name not in before else "Delete" if name not in after else "Modify"
+            delta.append(
+                {
+                    "path": name,
+                    "propertyChangeType": kind,
+                    "before": before.get(name),
+                    "after": after.get(name),
+                }
+            )
+    return delta
+
+
+def _answer(error: Exception) -> Response:
+    return _json(_refusal(error), 400) if isinstance(error, FileRefused) else errors.answer(error)
+
+
+def _refusal(error: FileRefused) -> Object:
+    count = len(error.problems)
+    details: list[dict[str, Any]] = [
+        {"code": "InvalidTemplate", "target": problem.path, "message": problem.text} for problem in error.problems
+    ]
+    text = f"The template cannot be deployed: {'1 error' if count == 1 else f'{count} errors'}. Nothing was changed."
+    return {"error": {"code": "InvalidTemplate", "message": text, "details": details}}
+
+
+def _quietly(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # The loop may have closed before the work ended.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)
+
+
+def _json(content: Object, status: int = 200) -> Response:
+    # ASCII, so that half of a surrogate pair in a text does not fail.
+    return Response(json.dumps(content).encode(), status, media_type="application/json")

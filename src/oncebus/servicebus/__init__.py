@@ -1,6 +1,0 @@
-"""Azure Service Bus over AMQP: translates between its clients and the broker."""
-
-from oncebus.servicebus.limits import Limits
-from oncebus.servicebus.server import ConnectionCounts, ServiceBusServer, make_server
-
-__all__ = ["ConnectionCounts", "Limits", "ServiceBusServer", "make_server"]

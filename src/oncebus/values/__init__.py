@@ -1,0 +1,1 @@
+"""What everything else is written with: durations, sizes, errors, files, settings, logs."""

@@ -1,0 +1,52 @@
+"""Defines the base class of the errors that Oncebus raises on purpose, and shortens values for error texts."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ErrorKind(enum.Enum):
+    """What went wrong. A protocol derives its status from it."""
+
+    BAD_REQUEST = "bad request"
+    OUT_OF_RANGE = "out of range"
+    UNREADABLE = "unreadable"
+    TOO_LARGE = "too large"
+    NOT_ALLOWED = "not allowed"
+    UNAUTHORIZED = "unauthorized"
+    DISABLED = "disabled"
+    NOT_FOUND = "not found"
+    EXISTS = "exists"
+    CONFLICT = "conflict"
+    QUOTA = "quota"
+    LOCKED = "locked"
+    LOST_LOCK = "lost lock"
+    GONE = "gone"
+    ROLLED_BACK = "rolled back"
+    BUSY = "busy"
+    INTERNAL = "internal"
+
+
+class OncebusError(Exception):
+    """An error the caller can fix. The message is one line: it names the thing and the value, and says what to do.
+
+    `field` is the property that the error is about, by its name in descriptions, if it is about one. `told` is what
+    remote clients are told if the message is for the operator alone, because it names files and paths.
+    """
+
+    kind = ErrorKind.INTERNAL
+    told: str | None = None
+    field: str | None = None
+
+
+NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
+NOT_READY = "The server is busy. Please retry the operation later."
+NOT_STORABLE = "The message contains a value that cannot be stored."
+FAILED = "The service was unable to process the request; please retry the operation."
+"""What clients are told of an unexpected error."""
+
+
+def shown(value: object) -> str:
+    """Return the repr of a value for an error text, shortened to 100 characters."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"
