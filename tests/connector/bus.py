@@ -59,8 +59,13 @@ class Bus:
         return ServiceBusClient.from_connection_string(self.string)
 
     def send(self, queue: str, messages: Sequence[ServiceBusMessage]) -> None:
+        """Send messages, and wait until receivers can get them: a stream that takes what is there takes them."""
         with self.client() as client, client.get_queue_sender(queue) as sender:
             sender.send_messages(list(messages))
+        until(lambda: self._is_processed(queue), f"the pipeline has processed {queue}", limit=PATIENCE)
+
+    def _is_processed(self, queue: str) -> bool:
+        return self.http.metric("entity_pipeline_bytes", entity=queue) == 0
 
     def receive(self, queue: str, count: int) -> list[ServiceBusReceivedMessage]:
         """Receive and complete `count` messages, and check that no more come."""
@@ -76,8 +81,13 @@ class Bus:
         return found
 
     def emptied(self, queue: str, *, within: float = PATIENCE) -> None:
-        """Wait until the broker has no message of a queue, locked or not."""
-        until(lambda: self.http.metric("messages", entity=queue) == 0, f"{queue} is empty", limit=within)
+        """Wait until the broker has no message of a queue, locked or not, neither in its store nor under way."""
+
+        def is_empty() -> bool:
+            # In this order: a message under way comes into the store.
+            return self._is_processed(queue) and self.http.metric("messages", entity=queue) == 0
+
+        until(is_empty, f"{queue} is empty", limit=within)
 
     def kill(self) -> None:
         """Kill the gateway and the pipeline. The supervisor starts them again at the same ports."""
