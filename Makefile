@@ -56,7 +56,7 @@ test-fast: setup ## run the tests that need neither Spark, browser nor other pro
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not torture'
 
 # Three processes for two cores: tests often wait for a broker or a client.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25
 
 test: setup test-programs check ## check and test everything but frameworks, recipes and the image
 	$(PYTEST) -m 'not torture and not release'

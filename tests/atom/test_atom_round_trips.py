@@ -98,14 +98,14 @@ def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscri
     match entity:
         case Queue():
             blank = Queue(name=entity.name, id=entity.id)
-            made: Queue | Topic | Subscription = read_description(given_again).created(blank)
+            made: Queue | Topic | Subscription = read_description(given_again).apply_to(blank)
         case Topic():
-            made = read_description(given_again).created(Topic(name=entity.name, id=entity.id))
+            made = read_description(given_again).apply_to(Topic(name=entity.name, id=entity.id))
         case _:
             base = Subscription(
                 topic=entity.topic, name=entity.name, id=entity.id, topic_id=entity.topic_id, rules=entity.rules
             )
-            made = read_description(given_again).created(base)
+            made = read_description(given_again).apply_to(base)
     assert without_times(made) == without_times(entity)
     assert etag_of(written_description(entity)) != etag_of(written_description(replace(entity, created_at=2**53)))
 

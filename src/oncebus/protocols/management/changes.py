@@ -35,7 +35,7 @@ def create(blank: Entity, given: Given, permit: Permit) -> Change:
     """Return the change that creates an entity. `blank` gives its kind and name."""
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
-        new = given.created(blank)
+        new = given.apply_to(blank)
         permit(None, new)
         return catalogue.created(new, now, None if given.default_rule is None else [given.default_rule])
 

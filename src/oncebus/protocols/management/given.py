@@ -25,9 +25,12 @@ class Given:
     authorization_rules: tuple[GivenRule, ...] | None = field(default=None, repr=False)
     default_rule: Rule | None = None
 
-    def created(self, base: T) -> T:
-        """Return a new description. Fields that the request does not set come from `base`, which has the defaults."""
-        return self._applied(base)
+    def apply_to(self, base: T) -> T:
+        """Return the description with the given values. Fields that the request does not set come from `base`."""
+        values: dict[str, Any] = dict(self.values)
+        if self.authorization_rules is not None and not isinstance(base, Subscription):
+            values["authorization_rules"] = made_rules(self.authorization_rules, base.authorization_rules)
+        return replace(base, **values)
 
     def updated(self, old: T) -> T:
         """Return the updated description. Fields that the request does not set keep their values in `old`.
@@ -36,7 +39,7 @@ class Given:
         one.
         """
         removed: dict[str, Any] = {name: None for name in TEXTS if hasattr(old, name)}
-        return self._applied(replace(old, **removed))
+        return self.apply_to(replace(old, **removed))
 
     def replaced(self, old: T) -> T:
         """Return the description that replaces `old`. Most fields that the request does not set get their defaults.
@@ -51,10 +54,4 @@ class Given:
             for each in fields(old)
             if each.name in known and each.name not in CHOSEN_AT_CREATION
         }
-        return self._applied(replace(old, **defaults))
-
-    def _applied(self, base: T) -> T:
-        values: dict[str, Any] = dict(self.values)
-        if self.authorization_rules is not None and not isinstance(base, Subscription):
-            values["authorization_rules"] = made_rules(self.authorization_rules, base.authorization_rules)
-        return replace(base, **values)
+        return self.apply_to(replace(old, **defaults))

@@ -151,7 +151,7 @@ class _Planner:
             self._check_rule(rule)
         try:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
-            new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic))
+            new = Given(values).apply_to(blank(wanted.kind, wanted.name, wanted.topic))
             rules = None if wanted.first_rules is None else [each.rule for each in wanted.first_rules]
             self.after = self.after.created(new, self._now, rules)
         except OncebusError as error:
@@ -168,7 +168,7 @@ class _Planner:
             return
         try:
             if self._before.entity(old.id) is None:
-                new = Given({**wanted.given.values}).created(old)
+                new = Given(wanted.given.values).apply_to(old)
             else:
                 new = wanted.given.replaced(old)
             self._update(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from starlette.responses import Response
 
@@ -10,14 +11,15 @@ from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest, Catalogue, Entity, Queue, Rule, Subscription, Topic
 from oncebus.model.entities.descriptions import CHOSEN_AT_CREATION, EntityKind, blank, forward_targets
 from oncebus.model.entities.names import DEFAULT_RULE
+from oncebus.protocols.management import changes
 from oncebus.protocols.portal.entity_form import (
     DETECTION,
     NAME,
     TITLES,
-    described,
     detection_fields,
     entity_fields,
     place,
+    read_form,
     tier_refusal,
 )
 from oncebus.protocols.portal.entity_head import heading
@@ -53,19 +55,15 @@ async def create(visit: Visit) -> Response:
     base = replace(base, name=name)
     visit.require(Operation.CREATE_ENTITY, base.path)
     form = Filled(visit.posted.values())
-    new = described(base, visit.posted, form)
-    rules = _first_rules(visit, form) if isinstance(new, Subscription) else None
-
-    def how(catalogue: Catalogue, now: int) -> Catalogue:
-        _check_forwarding(visit, None, new)
-        return catalogue.created(new, now, rules)
-
+    given = read_form(base, visit.posted, form)
+    if isinstance(base, Subscription):
+        given = replace(given, default_rule=_first_rule(visit, form))
     if not form.is_wrong:
         try:
-            await visit.desk.broker.change(how)
+            await visit.desk.broker.change(changes.create(base, given, partial(_check_forwarding, visit)))
         except OncebusError as error:
             return _create_page(visit, base, form, error)
-        return visit.go_to(link("entity", path=new.path), f"The {type(new).__name__.lower()} '{new.name}' was created.")
+        return visit.go_to(link("entity", path=base.path), f"The {type(base).__name__.lower()} '{name}' was created.")
     return _create_page(visit, base, form, status=400)
 
 
@@ -77,9 +75,8 @@ def _new(visit: Visit) -> Entity:
     return blank(KINDS[kind], "", visit.query.get("topic", "") or visit.posted["topic"])
 
 
-def _first_rules(visit: Visit, form: Filled) -> list[Rule]:
-    rule = described_rule(visit.posted, form, name=visit.posted[RULE_NAME].strip() or DEFAULT_RULE)
-    return [rule] if rule is not None else []
+def _first_rule(visit: Visit, form: Filled) -> Rule | None:
+    return described_rule(visit.posted, form, name=visit.posted[RULE_NAME].strip() or DEFAULT_RULE)
 
 
 def _create_page(
@@ -142,7 +139,7 @@ async def change(visit: Visit) -> Response:
     if visit.posted[_VERSION] != str(seen.updated_at):
         form.general.append(f"'{seen.path}' was changed meanwhile. Check whether you still want these changes.")
         return await _change_page(visit, seen, form, status=409)
-    new = described(seen, visit.posted, form)
+    new = read_form(seen, visit.posted, form).apply_to(seen)
     if form.is_wrong:
         return await _change_page(visit, seen, form, status=400)
 

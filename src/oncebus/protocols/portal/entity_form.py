@@ -1,4 +1,4 @@
-"""The form that creates or changes an entity, and its conversion to an entity."""
+"""The form that creates or changes an entity, and the values that it sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from oncebus.model.entities import (
 )
 from oncebus.model.entities.descriptions import blank
 from oncebus.model.entities.limits import Occasion, check_entity, filled_in
-from oncebus.protocols.management.properties import WINDOW, ValueType
+from oncebus.protocols.management.given import Given
+from oncebus.protocols.management.properties import WINDOW, Value, ValueType
 from oncebus.protocols.portal.entity_properties import (
     PROPERTIES,
     WINDOW_UNITS,
@@ -51,9 +52,9 @@ _TRIED: dict[str, Any] = {
 }
 
 
-def described(base: Entity, posted: Posted, form: Filled) -> Entity:
-    """Return the entity that a form describes. Missing fields keep the values of `base`; errors go into `form`."""
-    values: dict[str, Any] = {}
+def read_form(base: Entity, posted: Posted, form: Filled) -> Given:
+    """Return the values that a form sets for `base`, a new or an existing entity. Errors go into `form`."""
+    values: dict[str, Value] = {}
     # Without detection the window has no effect.
     detects = bool(posted[DETECTION]) if DETECTION in posted or not base.id else getattr(base, DETECTION, False)
     for each in properties_of(type(base)):
@@ -66,7 +67,7 @@ def described(base: Entity, posted: Posted, form: Filled) -> Entity:
             values[each.field] = read(each, posted)
         except BadRequest as error:
             form.errors[each.first_field] = error.summary
-    return replace(base, **values)
+    return Given(values)
 
 
 def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:

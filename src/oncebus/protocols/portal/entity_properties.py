@@ -12,7 +12,7 @@ from oncebus.model.entities import NO_LIMIT, BadRequest, Entity, EntityStatus, i
 from oncebus.model.entities.descriptions import CHOSEN_AT_CREATION
 from oncebus.model.entities.limits import LONGEST_LOCK, MOST_DELIVERIES, PARTITIONS, SHORTEST_WINDOW
 from oncebus.model.entities.timespans import in_words
-from oncebus.protocols.management.properties import BY_FIELD, WINDOW, Property, ValueType
+from oncebus.protocols.management.properties import BY_FIELD, WINDOW, Property, Value, ValueType
 from oncebus.protocols.portal.posted import Posted
 from oncebus.values.durations import DAY, HOUR, MINUTE, SECOND
 
@@ -144,7 +144,7 @@ def written(entity: Entity) -> dict[str, str]:
     return values
 
 
-def read(each: FormProperty, posted: Posted) -> object:
+def read(each: FormProperty, posted: Posted) -> Value:
     """Parse the value of a property from a submitted form. Raises `BadRequest`."""
     if each.type is ValueType.FLAG:
         return bool(posted[each.field])
