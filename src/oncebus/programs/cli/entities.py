@@ -151,12 +151,7 @@ def _create(kind: Kind) -> Command:
 
 def _show(kind: Kind) -> Command:
     @management_options
-    def show(
-        management: Management,
-        name: str,
-        as_json: bool,
-        topic_name: str | None = None,
-    ) -> None:
+    def show(management: Management, name: str, as_json: bool, topic_name: str | None = None) -> None:
         found = management.get(kind.path(name, topic_name), kind.quoted(name))
         print_resource(kind.title, found, as_json)
 
@@ -204,11 +199,7 @@ def _switch_on_detection(client: Client, name: str, given: dict[str, Any]) -> No
 
 def _delete(kind: Kind) -> Command:
     @management_options
-    def delete(
-        management: Management,
-        name: str,
-        topic_name: str | None = None,
-    ) -> None:
+    def delete(management: Management, name: str, topic_name: str | None = None) -> None:
         is_deleted = management.delete(kind.path(name, topic_name))
         click.echo(f"{kind.title} {name} is deleted." if is_deleted else f"There is no {kind.quoted(name)}.")
 
@@ -217,11 +208,7 @@ def _delete(kind: Kind) -> Command:
 
 def _list(kind: Kind) -> Command:
     @management_options
-    def listed(
-        management: Management,
-        as_json: bool,
-        topic_name: str | None = None,
-    ) -> None:
+    def listed(management: Management, as_json: bool, topic_name: str | None = None) -> None:
         found = management.list(kind.folder(topic_name))
         if as_json:
             print_json(found)

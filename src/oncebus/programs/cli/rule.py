@@ -115,13 +115,7 @@ def create(
 @azure_options
 @json_option
 @management_options
-def show(
-    management: Management,
-    topic_name: str,
-    subscription_name: str,
-    name: str,
-    as_json: bool,
-) -> None:
+def show(management: Management, topic_name: str, subscription_name: str, name: str, as_json: bool) -> None:
     """Show a rule."""
     found = management.get(_path(topic_name, subscription_name, name), f"rule '{name}'")
     print_resource("Rule", found, as_json)
@@ -156,12 +150,7 @@ def update(
 @name_option
 @azure_options
 @management_options
-def delete(
-    management: Management,
-    topic_name: str,
-    subscription_name: str,
-    name: str,
-) -> None:
+def delete(management: Management, topic_name: str, subscription_name: str, name: str) -> None:
     """Delete a rule. A subscription without rules gets no messages."""
     is_deleted = management.delete(_path(topic_name, subscription_name, name))
     click.echo(f"Rule {name} is deleted." if is_deleted else f"There is no rule '{name}'.")
@@ -172,12 +161,7 @@ def delete(
 @azure_options
 @json_option
 @management_options
-def list_rules(
-    management: Management,
-    topic_name: str,
-    subscription_name: str,
-    as_json: bool,
-) -> None:
+def list_rules(management: Management, topic_name: str, subscription_name: str, as_json: bool) -> None:
     """List all rules of a subscription."""
     found = management.list(f"{_owner(topic_name, subscription_name)}/rules")
     if as_json:
