@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from oncebus.model.access import AuthorizationRule, Grant, Operation, Right, authorize, make_token
+from oncebus.model.access import AuthorizationRule, Grant, Operation, Right, make_token, verify
 from oncebus.values.durations import HOUR
 
 NOW = 1_800_000_000_000_000
@@ -38,4 +38,6 @@ def ask(
     host: str | None = HOST,
     lookup: Callable[[str], Iterable[AuthorizationRule]] = rules_of,
 ) -> Grant:
-    return authorize(given, operation, path, now=now, namespace_rules=NAMESPACE, rules_of=lookup, host=host)
+    grant = verify(given, now=now, namespace_rules=NAMESPACE, rules_of=lookup, host=host)
+    grant.require(operation, path, now=now)
+    return grant

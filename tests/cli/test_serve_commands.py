@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from oncebus.broker.clock import wall_time
-from oncebus.model.access import ROOT_RULE, KeyFile, Operation, Right, authorize
+from oncebus.model.access import ROOT_RULE, KeyFile, Operation, Right, verify
 from oncebus.programs.cli import COMMANDS, main
 from oncebus.programs.serve.addresses import ClientAddress, write_addresses
 from oncebus.programs.serve.service import environment
@@ -219,14 +219,8 @@ def test_a_token_is_valid_for_its_entity_under_its_rule_until_it_expires(tmp_pat
     keys.add("listener", [Right.LISTEN])
     made = run("token", "--data", tmp_path, "--entity", "orders", "--rule", "listener", "--expires", "2h")
     assert made.exit_code == 0, made.output
-    grant = authorize(
-        made.output.strip(),
-        Operation.RECEIVE,
-        "orders",
-        now=wall_time(),
-        namespace_rules=keys.rules(),
-        rules_of=lambda path: (),
-    )
+    grant = verify(made.output.strip(), now=wall_time(), namespace_rules=keys.rules(), rules_of=lambda path: ())
+    grant.require(Operation.RECEIVE, "orders", now=wall_time())
     assert grant.rule == "listener"
     assert abs(grant.expires - wall_time() - 2 * HOUR) < 60 * SECOND
     assert not grant.scope.covers(("other",))

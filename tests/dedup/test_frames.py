@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from oncebus.programs.dedup import frames
 from oncebus.programs.dedup.request import Request
 from oncebus.programs.dedup.sources import find_sources
-from oncebus.spark import detect_duplicates
 
 LONG_AGO, FAR_AHEAD = 1_000_000_000, 4_000_000_000
 
@@ -46,13 +45,7 @@ def read(session: SparkSession, asked: Request) -> DataFrame:
 
 
 def detect(session: SparkSession, asked: Request) -> DataFrame:
-    return detect_duplicates(
-        rows := read(session, asked),
-        key=asked.key,
-        time=asked.time,
-        window=asked.window_among(rows.columns),
-        sequence=asked.sequence,
-    )
+    return frames.detect(read(session, asked), asked)
 
 
 def written(checked: DataFrame, format_name: str, folder: Path) -> list[list[str]]:

@@ -55,6 +55,10 @@ def planned(
     return plan_template(content, given, before or Catalogue(), now, namespace_rules=rules)
 
 
+def changes_nothing(plan: Plan) -> bool:
+    return plan.after is plan.before and not plan.changed_authorizations
+
+
 def deployed(content: Any, before: Catalogue | None = None, /, **values: Any) -> Catalogue:
     return planned(content, before, **values).after
 

@@ -33,7 +33,7 @@ from oncebus.protocols.templates.export import export
 from oncebus.values.durations import DAY, MINUTE, SECOND
 from properties import examples
 
-from .template_scenes import ROOT, planned
+from .template_scenes import ROOT, changes_nothing, planned
 
 SPANS = st.one_of(st.just(NO_LIMIT), st.integers(5 * MINUTE, 100 * DAY))
 WORDS = st.text("ab[]' ö", min_size=1, max_size=6)
@@ -125,7 +125,7 @@ def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Cata
     content = parse_document(json.dumps(written.template))
     made = planned(content, Catalogue(namespace=Namespace("other")))
     assert comparable(made.after) == comparable(catalogue)
-    assert planned(content, catalogue).changes_nothing
+    assert changes_nothing(planned(content, catalogue))
 
 
 def test_a_detection_key_is_exported_as_an_extension_with_a_warning() -> None:
@@ -140,7 +140,7 @@ def test_a_detection_key_is_exported_as_an_extension_with_a_warning() -> None:
     del next(each for each in written.template["resources"] if "'q'" in each["name"] or each["name"].endswith("q')]"))[
         "properties"
     ]["oncebusDetectionKey"]
-    assert planned(parse_document(json.dumps(written.template)), catalogue).changes_nothing
+    assert changes_nothing(planned(parse_document(json.dumps(written.template)), catalogue))
 
 
 def test_the_tier_and_authorization_rules_are_exported_without_keys() -> None:
@@ -153,7 +153,7 @@ def test_the_tier_and_authorization_rules_are_exported_without_keys() -> None:
     assert made.after.namespace.tier is Tier.PREMIUM
     assert [each.rights for each in made.after.queue("a").authorization_rules] == [rule.rights]
     assert [each.name for each in made.changed_authorizations] == ["all"]
-    assert planned(written.template, catalogue, rules=[ROOT, replace(rule, name="all")]).changes_nothing
+    assert changes_nothing(planned(written.template, catalogue, rules=[ROOT, replace(rule, name="all")]))
 
 
 def test_the_name_of_the_namespace_is_a_parameter() -> None:

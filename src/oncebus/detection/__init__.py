@@ -1,7 +1,7 @@
 """Decides whether a key was accepted within its window, as pure functions on numpy arrays."""
 
 from oncebus.detection.decision import judge
-from oncebus.detection.forgetting import is_forgotten, remembered, uncancelled
+from oncebus.detection.forgetting import is_forgotten, uncancelled
 from oncebus.detection.keys import part_of
 from oncebus.detection.values import (
     NO_HORIZON,
@@ -11,7 +11,6 @@ from oncebus.detection.values import (
     Question,
     Recall,
     Rows,
-    Tombstones,
     Verdicts,
     recall_nothing,
 )
@@ -24,12 +23,10 @@ __all__ = [
     "Question",
     "Recall",
     "Rows",
-    "Tombstones",
     "Verdicts",
     "is_forgotten",
     "judge",
     "part_of",
     "recall_nothing",
-    "remembered",
     "uncancelled",
 ]

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from oncebus.doctor.clocks import Offset
 from oncebus.doctor.executors import Report
+from oncebus.spark.borrowed import count_executors
 from oncebus.spark.places import is_remote, parallelism
 from oncebus.spark.ports import is_local
 from oncebus.values.errors import OncebusError
@@ -83,11 +84,9 @@ def known_executors(spark: SparkSession, deadline: Deadline) -> int | None:
         return None
     if is_local(spark.sparkContext.master or ""):
         return 1
-    tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
     found, since = 0, time.monotonic()
     while not deadline.is_over:
-        # The driver counts as an executor here.
-        now = len(tracker.getExecutorInfos()) - 1
+        now = count_executors(spark)
         if now != found:
             found, since = now, time.monotonic()
         if found and time.monotonic() - since > _SETTLED_SECONDS:

@@ -14,7 +14,7 @@ from oncebus.ledger.run import CorruptRun
 from oncebus.ledger.sightings import Memory, Sighting
 from oncebus.ledger.storage import StorageError
 from oncebus.ledger.summary import LedgerSummary
-from oncebus.ledger.verification import Finding, LedgerVerification
+from oncebus.ledger.verification import LedgerVerification
 from oncebus.ledger.writers import Writer
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "CheckpointTooOld",
     "Committed",
     "CorruptRun",
-    "Finding",
     "Generation",
     "Ledger",
     "LedgerBatch",

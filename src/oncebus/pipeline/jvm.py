@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkContext
 
+from oncebus.spark.borrowed import detach_gateway
 from oncebus.values.errors import OncebusError
 
 # The driver passes Arrow batches on and plans small jobs. The optimising compiler would cost it more than it saves.
@@ -123,11 +123,10 @@ def _is_private(folder: Path) -> bool:
 
 def _stop_java() -> bool:
     """Stop Java and wait until it has written the archive. Return whether it exited without an error."""
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if gateway is None or process is None:
+    gateway = detach_gateway()
+    if gateway is None:
         return False
-    SparkContext._gateway = SparkContext._jvm = None
+    process = gateway.proc
     with suppress(Exception):
         gateway.shutdown()
     process.stdin.close()

@@ -12,12 +12,12 @@ import logging
 import socket
 import ssl
 import time
-from asyncio import sslproto
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
+from oncebus.protocols.borrowed import begin_tls
 from oncebus.values.errors import OncebusError
 
 log = logging.getLogger(__name__)
@@ -26,8 +26,6 @@ HANDSHAKE_SECONDS = 10
 """The time limit for the TLS handshake of a connection."""
 FIRST_BYTES_SECONDS = 10
 """The time limit for the first bytes of a connection to a port of several protocols."""
-TLS_BUFFER_BYTES = 32 * 1024
-"""The read buffer of a TLS connection. The default of asyncio is 256 KB, allocated when the connection is made."""
 ACCEPTED_AT_ONCE = 64
 """Connections that one turn of the event loop accepts at each port, at most."""
 _TURNS_TO_SPEAK = 16
@@ -311,20 +309,9 @@ class _Handshake(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         if self._places is not None:
             self._places.enter(self)
-        loop = asyncio.get_running_loop()
-        ended = loop.create_future()
+        ended = asyncio.get_running_loop().create_future()
         ended.add_done_callback(self._ended)
-        # Not `start_tls`: it would pass the first bytes on before the protocol has its transport.
-        encrypted = _Tls(
-            loop,
-            self._make_protocol(),
-            self._tls,
-            ended,
-            server_side=True,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-        )
-        self._transport.set_protocol(encrypted)
-        encrypted.connection_made(self._transport)
+        begin_tls(self._transport, self._make_protocol(), self._tls, HANDSHAKE_SECONDS, ended)
 
     def abort(self) -> None:
         """See `Guest`."""
@@ -337,7 +324,3 @@ class _Handshake(asyncio.Protocol):
         if self._places is not None:
             self._places.leave(self)
         self._transport = None
-
-
-class _Tls(sslproto.SSLProtocol):
-    max_size = TLS_BUFFER_BYTES

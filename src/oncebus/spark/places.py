@@ -29,6 +29,7 @@ from oncebus.ledger import (
     Owner,
     StorageError,
 )
+from oncebus.spark.borrowed import find_java_session, find_query
 from oncebus.spark.task import QUERY_ID, Place
 from oncebus.spark.workers import in_worker
 from oncebus.values.errors import OncebusError
@@ -46,7 +47,7 @@ _RAISED: dict[str, type[OncebusError]] = {
 
 def is_remote(spark: SparkSession) -> bool:
     """Return whether the session uses Spark Connect."""
-    return not hasattr(spark, "_jsparkSession")
+    return find_java_session(spark) is None
 
 
 def place_of_query(spark: SparkSession, location: str, key: Sequence[str], parts: int | None) -> Place:
@@ -143,8 +144,7 @@ def _run(spark: SparkSession) -> str | None:
     query = None if is_remote(spark) else spark.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
         return None
-    java: Any = spark._jvm
-    found = spark._jsparkSession.sharedState().activeStreamingQueries().get(java.java.util.UUID.fromString(query))
+    found = find_query(spark, query)
     return None if found is None else str(found.runId())
 
 
@@ -152,8 +152,5 @@ def is_running(spark: SparkSession, query: str) -> bool:
     """Return whether a streaming query of this Spark application, or of this Connect session, is running."""
     if is_remote(spark):
         return any(str(active.id) == query for active in spark.streams.active)
-    # `streams.active` lists the queries of one session; the ledger may belong to a query of any session.
-    java: Any = spark._jvm
-    return bool(
-        spark._jsparkSession.sharedState().activeStreamingQueries().containsKey(java.java.util.UUID.fromString(query))
-    )
+    # The ledger may belong to a query of any session.
+    return find_query(spark, query) is not None

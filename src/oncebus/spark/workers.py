@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from oncebus.spark.borrowed import pickle_function
 from oncebus.spark.ports import is_local
 from oncebus.values.errors import OncebusError
 
@@ -76,8 +75,7 @@ def in_worker(work: InWorker) -> InWorker:
 
     Spark's workers unpickle a function before they call it, and would fail there.
     """
-    serializer: Any = CloudPickleSerializer
-    pickled = serializer().dumps(work)
+    pickled = pickle_function(work)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark pickles this function with its code, which needs no Oncebus.

@@ -3,7 +3,7 @@
 Spark writes; the gateway reads.
 """
 
-from oncebus.engine.outbox.outbox import Entry, Outbox, OutboxStart
+from oncebus.engine.outbox.outbox import Entry, Outbox
 from oncebus.engine.outbox.part import Batch, OutboxDamaged, OutboxError, OutboxPart, refuse_late, write_part
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "OutboxDamaged",
     "OutboxError",
     "OutboxPart",
-    "OutboxStart",
     "refuse_late",
     "write_part",
 ]

@@ -36,9 +36,7 @@ class Receiving(StoreBase):
         Raises `SessionLockLost`.
         """
         tables = self._change()
-        key, until = _turn(tables, policy, now, session, sub_queue)
-        for copy in tables.messages.expired_locks_of(entity, now):
-            put_back(tables, copy, policy)
+        key, until = _begin(tables, entity, policy, now, session, sub_queue)
         limit = count
         while True:
             found = tables.messages.ready(entity, sub_queue, key, limit, most_bytes)
@@ -66,9 +64,7 @@ class Receiving(StoreBase):
         Leaves out messages that are missing or locked.
         """
         tables = self._change()
-        key, until = _turn(tables, policy, now, session, sub_queue)
-        for copy in tables.messages.expired_locks_of(entity, now):
-            put_back(tables, copy, policy)
+        key, until = _begin(tables, entity, policy, now, session, sub_queue)
         found: list[Message] = []
         size = 0
         for sequence in dict.fromkeys(sequences):
@@ -94,13 +90,21 @@ class Receiving(StoreBase):
         return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session, most_bytes)
 
 
-def _turn(
-    tables: Tables, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
+def _begin(
+    tables: Tables, entity: int, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
 ) -> tuple[str, int]:
-    """Return the key of the session to receive from, and when new locks expire. Dead letters have no session."""
+    """Put back the messages whose locks have expired.
+
+    Return the key of the session to receive from, and when new locks expire. Dead letters have no session. Raises
+    `SessionLockLost`.
+    """
     if session is None or sub_queue is not SubQueue.MAIN:
-        return "", now + policy.lock_duration
-    return session.key, check_held(tables, session, now)
+        key, until = "", now + policy.lock_duration
+    else:
+        key, until = session.key, check_held(tables, session, now)
+    for copy in tables.messages.expired_locks_of(entity, now):
+        put_back(tables, copy, policy)
+    return key, until
 
 
 def _hand_out(

@@ -1,6 +1,6 @@
 """Who may do what: shared access keys, tokens and rights, as Azure Service Bus has them."""
 
-from oncebus.model.access.authorization import Grant, RulesOf, authorize, renewed, verify
+from oncebus.model.access.authorization import Grant, renewed, verify
 from oncebus.model.access.authorization_rule import (
     EMULATOR_RULE,
     MOST_RULES,
@@ -14,7 +14,7 @@ from oncebus.model.access.authorization_rule import (
 )
 from oncebus.model.access.connection import connection_string
 from oncebus.model.access.guard import Guard, NamespaceRules
-from oncebus.model.access.keys import KeyFile, KeyFileError, RuleRefused
+from oncebus.model.access.keys import KeyFile, KeyFileError
 from oncebus.model.access.refusal import AccessRefused, Reason
 from oncebus.model.access.rights import Operation, Right, Rights
 from oncebus.model.access.tokens import make_token
@@ -35,10 +35,7 @@ __all__ = [
     "Reason",
     "Right",
     "Rights",
-    "RuleRefused",
-    "RulesOf",
     "WhichKey",
-    "authorize",
     "connection_string",
     "fresh_key",
     "fresh_rule",

@@ -121,23 +121,3 @@ def _holding(grant: Grant, rules: Iterable[AuthorizationRule]) -> AuthorizationR
         if rule.name == grant.rule and grant.key in (rule.primary_key, rule.secondary_key):
             return rule
     return None
-
-
-def authorize(
-    token: str | None,
-    operation: Operation,
-    path: str,
-    *,
-    now: int,
-    namespace_rules: Iterable[AuthorizationRule],
-    rules_of: RulesOf,
-    host: str | None = None,
-) -> Grant:
-    """Return the grant with which the token permits the operation on the entity at `path`. Raises `AccessRefused`.
-
-    `path` is the path of the entity, or the longer path of the request, such as `queue/messages`. It is not
-    URL-encoded. The namespace itself has the empty path.
-    """
-    grant = verify(token, now=now, namespace_rules=namespace_rules, rules_of=rules_of, host=host)
-    grant.require(operation, path, now=now)
-    return grant

@@ -84,6 +84,21 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+def management_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the broker is, and connect to it for the time of the command.
+
+    The command gets `management` as an argument, in place of these options and of those of `azure_options`, which it
+    needs too.
+    """
+
+    @functools.wraps(command)
+    def managed(*, connector: Connector, namespace_name: str | None, resource_group: str | None, **rest: Any) -> None:
+        with connector.connect() as client:
+            command(management=Management(client, namespace_name, resource_group), **rest)
+
+    return broker_options(managed)
+
+
 def _trusted_certificate(settings: Settings, url: str) -> Path | None:
     """Return the file of the broker's certificate, for the client to trust. None without TLS, or if it is not known."""
     if not url.startswith("https:"):
@@ -102,7 +117,7 @@ class Management:
     """
 
     def __init__(self, client: Client, namespace: str | None = None, group: str | None = None) -> None:
-        self._client = client
+        self.client = client
         self._group = group or GROUP
         own = self._own_namespace()
         if namespace is not None and namespace.lower() != own.lower():
@@ -116,28 +131,28 @@ class Management:
         """Return the path of the resource group."""
         return f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{quote(self._group, safe='')}"
 
-    def get(self, path: str) -> dict[str, Any] | None:
-        """Return a resource of the namespace; None if it does not exist."""
+    def get(self, path: str, what: str) -> dict[str, Any]:
+        """Return a resource of the namespace. Raises `RequestError`, which calls it `what`, if it does not exist."""
         try:
-            return self._client.ask_json("GET", self._url(path))
+            return self.client.ask_json("GET", self._url(path))
         except NotAnswered as error:
             if error.status == 404:
-                return None
+                raise RequestError(f"There is no {what}.") from None
             raise
 
     def put(self, path: str, properties: dict[str, Any]) -> dict[str, Any]:
         """Create a resource of the namespace or replace its properties. Return the resource."""
-        return self._client.ask_json("PUT", self._url(path), {"properties": properties})
+        return self.client.ask_json("PUT", self._url(path), {"properties": properties})
 
     def delete(self, path: str) -> bool:
         """Delete a resource of the namespace. Return whether it existed."""
-        return self._client.ask("DELETE", self._url(path)).status != 204
+        return self.client.ask("DELETE", self._url(path)).status != 204
 
     def list(self, path: str) -> list[dict[str, Any]]:
         """Return all resources of a collection. Fetches all its pages."""
         found: list[dict[str, Any]] = []
         while True:
-            page = self._client.ask_json("GET", f"{self._url(path)}&$skip={len(found)}&$top=1000")
+            page = self.client.ask_json("GET", f"{self._url(path)}&$skip={len(found)}&$top=1000")
             found += page["value"]
             if not page.get("nextLink"):
                 return found
@@ -147,8 +162,8 @@ class Management:
 
     def _own_namespace(self) -> str:
         path = f"/subscriptions/{SUBSCRIPTION}/providers/{PROVIDER}/namespaces?api-version={API_VERSION}"
-        found = self._client.ask_json("GET", path)
+        found = self.client.ask_json("GET", path)
         try:
             return str(found["value"][0]["name"])
         except (KeyError, IndexError, TypeError):
-            raise self._client.not_a_broker() from None
+            raise self.client.not_a_broker() from None

@@ -14,6 +14,7 @@ import click
 from oncebus.programs.cli.client import NotAnswered
 from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.errors import RequestError
+from oncebus.programs.cli.options import json_option
 from oncebus.programs.cli.printing import as_text, json_text, print_json, visible
 from oncebus.protocols.management.documents import find, is_object, parse_document, read_document, written_name
 from oncebus.protocols.management.problems import Fault, FileRefused, Problem
@@ -43,7 +44,7 @@ _TEMPLATE = "Template"
 )
 @click.option("--what-if", is_flag=True, help="Show the changes without making them.")
 @click.option("--name", metavar="NAME", help="Name of the deployment; defaults to the template file's.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @broker_options
 def deploy(
     connector: Connector, template: str, parameters: Sequence[str], what_if: bool, name: str | None, as_json: bool

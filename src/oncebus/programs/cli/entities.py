@@ -13,11 +13,10 @@ from oncebus.model.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_W
 from oncebus.model.entities.timespans import in_words
 from oncebus.programs.cli import entity_flags
 from oncebus.programs.cli.client import Client
-from oncebus.programs.cli.connector import Connector, Management, broker_options
+from oncebus.programs.cli.connector import Management, management_options
 from oncebus.programs.cli.entity_flags import Flag, flags_of, given_properties
-from oncebus.programs.cli.errors import RequestError
 from oncebus.programs.cli.options import Command, azure_options, json_option, name_option, topic_option
-from oncebus.programs.cli.printing import as_text, print_json, print_properties, print_table
+from oncebus.programs.cli.printing import as_text, print_json, print_resource, print_table
 from oncebus.protocols.management.properties import BY_FIELD, WINDOW
 
 # Properties that the broker reports and that nobody can set.
@@ -54,9 +53,14 @@ class Kind:
         """Return the path of one entity."""
         return f"{self.folder(topic)}/{in_path(name)}"
 
-    def title(self, name: str) -> str:
-        """Return an entity's kind and name, like `Queue orders`."""
-        return f"{self.word.capitalize()} {name}"
+    @property
+    def title(self) -> str:
+        """Return the name of the kind as a title, like `Queue`."""
+        return self.word.capitalize()
+
+    def quoted(self, name: str) -> str:
+        """Return an entity's kind and name as errors call it, like `queue 'orders'`."""
+        return f"{self.word} '{name}'"
 
 
 def in_path(name: str) -> str:
@@ -131,63 +135,47 @@ _UPDATES = {
 
 
 def _create(kind: Kind) -> Command:
-    @broker_options
+    @management_options
     def create(
-        connector: Connector,
+        management: Management,
         name: str,
         as_json: bool,
-        namespace_name: str | None,
-        resource_group: str | None,
         topic_name: str | None = None,
         **given: Any,
     ) -> None:
-        with connector.connect() as client:
-            management = Management(client, namespace_name, resource_group)
-            made = management.put(kind.path(name, topic_name), given_properties(kind.flags, given))
-        _print(kind, made, as_json)
+        made = management.put(kind.path(name, topic_name), given_properties(kind.flags, given))
+        print_resource(kind.title, made, as_json)
 
     return create
 
 
 def _show(kind: Kind) -> Command:
-    @broker_options
-    def show(
-        connector: Connector,
-        name: str,
-        as_json: bool,
-        namespace_name: str | None,
-        resource_group: str | None,
-        topic_name: str | None = None,
-    ) -> None:
-        with connector.connect() as client:
-            found = Management(client, namespace_name, resource_group).get(kind.path(name, topic_name))
-        _print(kind, _existing(kind, name, found), as_json)
+    @management_options
+    def show(management: Management, name: str, as_json: bool, topic_name: str | None = None) -> None:
+        found = management.get(kind.path(name, topic_name), kind.quoted(name))
+        print_resource(kind.title, found, as_json)
 
     return show
 
 
 def _update(kind: Kind) -> Command:
-    @broker_options
+    @management_options
     def update(
-        connector: Connector,
+        management: Management,
         name: str,
         as_json: bool,
-        namespace_name: str | None,
-        resource_group: str | None,
         topic_name: str | None = None,
         from_now_on: bool = False,
         **given: Any,
     ) -> None:
-        with connector.connect() as client:
-            management = Management(client, namespace_name, resource_group)
-            path = kind.path(name, topic_name)
-            if from_now_on:
-                _existing(kind, name, management.get(path))
-                _switch_on_detection(client, name, given)
-            old = _existing(kind, name, management.get(path))["properties"]
-            kept = {each: value for each, value in old.items() if each not in _READ_ONLY}
-            changed = management.put(path, kept | given_properties(kind.flags, given))
-        _print(kind, changed, as_json)
+        path, quoted = kind.path(name, topic_name), kind.quoted(name)
+        if from_now_on:
+            management.get(path, quoted)
+            _switch_on_detection(management.client, name, given)
+        old = management.get(path, quoted)["properties"]
+        kept = {each: value for each, value in old.items() if each not in _READ_ONLY}
+        changed = management.put(path, kept | given_properties(kind.flags, given))
+        print_resource(kind.title, changed, as_json)
 
     return update
 
@@ -210,32 +198,18 @@ def _switch_on_detection(client: Client, name: str, given: dict[str, Any]) -> No
 
 
 def _delete(kind: Kind) -> Command:
-    @broker_options
-    def delete(
-        connector: Connector,
-        name: str,
-        namespace_name: str | None,
-        resource_group: str | None,
-        topic_name: str | None = None,
-    ) -> None:
-        with connector.connect() as client:
-            is_deleted = Management(client, namespace_name, resource_group).delete(kind.path(name, topic_name))
-        click.echo(f"{kind.title(name)} is deleted." if is_deleted else f"There is no {kind.word} '{name}'.")
+    @management_options
+    def delete(management: Management, name: str, topic_name: str | None = None) -> None:
+        is_deleted = management.delete(kind.path(name, topic_name))
+        click.echo(f"{kind.title} {name} is deleted." if is_deleted else f"There is no {kind.quoted(name)}.")
 
     return delete
 
 
 def _list(kind: Kind) -> Command:
-    @broker_options
-    def listed(
-        connector: Connector,
-        as_json: bool,
-        namespace_name: str | None,
-        resource_group: str | None,
-        topic_name: str | None = None,
-    ) -> None:
-        with connector.connect() as client:
-            found = Management(client, namespace_name, resource_group).list(kind.folder(topic_name))
+    @management_options
+    def listed(management: Management, as_json: bool, topic_name: str | None = None) -> None:
+        found = management.list(kind.folder(topic_name))
         if as_json:
             print_json(found)
         elif not found:
@@ -244,19 +218,6 @@ def _list(kind: Kind) -> Command:
             print_table(None, _COLUMNS, [_row(each) for each in found])
 
     return listed
-
-
-def _existing(kind: Kind, name: str, found: dict[str, Any] | None) -> dict[str, Any]:
-    if found is None:
-        raise RequestError(f"There is no {kind.word} '{name}'.")
-    return found
-
-
-def _print(kind: Kind, resource: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(resource)
-    else:
-        print_properties(kind.title(resource["name"]), resource["properties"])
 
 
 def _row(resource: dict[str, Any]) -> list[str]:

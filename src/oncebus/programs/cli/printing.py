@@ -70,9 +70,13 @@ def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequen
     console().print(table(title, columns, rows))
 
 
-def print_properties(title: str, properties: dict[str, Any]) -> None:
-    """Print the properties of a resource, one per row."""
-    print_table(title, ("property", "value"), [(name, as_text(value)) for name, value in properties.items()])
+def print_resource(kind: str, resource: dict[str, Any], as_json: bool) -> None:
+    """Print a resource as JSON, or as a table of its properties under its kind and name."""
+    if as_json:
+        print_json(resource)
+        return
+    rows = [(name, as_text(value)) for name, value in resource["properties"].items()]
+    print_table(f"{kind} {resource['name']}", ("property", "value"), rows)
 
 
 def as_text(value: Any) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from oncebus.programs.cli.connector import Connector, Management, broker_options
+from oncebus.programs.cli.connector import Management, management_options
 from oncebus.programs.cli.entities import in_path
 from oncebus.programs.cli.errors import RequestError
 from oncebus.programs.cli.options import Command, azure_options, json_option, name_option, topic_option
-from oncebus.programs.cli.printing import as_text, print_json, print_properties, print_table
+from oncebus.programs.cli.printing import as_text, print_json, print_resource, print_table
 from oncebus.protocols.management.rules import CORRELATED
 
 _WHERE = "--topic-name prices --subscription-name high"
@@ -92,14 +92,12 @@ def _filter_options(command: Command) -> Command:
 @_filter_options
 @azure_options
 @json_option
-@broker_options
+@management_options
 def create(
-    connector: Connector,
+    management: Management,
     topic_name: str,
     subscription_name: str,
     name: str,
-    namespace_name: str | None,
-    resource_group: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -107,10 +105,8 @@ def create(
 
     Every new subscription has the rule $Default, which selects all messages. Delete it if only your rules should count.
     """
-    with connector.connect() as client:
-        management = Management(client, namespace_name, resource_group)
-        made = management.put(_path(topic_name, subscription_name, name), _properties(given))
-    _print(made, as_json)
+    made = management.put(_path(topic_name, subscription_name, name), _properties(given))
+    print_resource("Rule", made, as_json)
 
 
 @rule.command(epilog=f"Example: oncebus rule show {_WHERE} --name above")
@@ -118,21 +114,11 @@ def create(
 @name_option
 @azure_options
 @json_option
-@broker_options
-def show(
-    connector: Connector,
-    topic_name: str,
-    subscription_name: str,
-    name: str,
-    namespace_name: str | None,
-    resource_group: str | None,
-    as_json: bool,
-) -> None:
+@management_options
+def show(management: Management, topic_name: str, subscription_name: str, name: str, as_json: bool) -> None:
     """Show a rule."""
-    with connector.connect() as client:
-        management = Management(client, namespace_name, resource_group)
-        found = management.get(_path(topic_name, subscription_name, name))
-    _print(_existing(name, found), as_json)
+    found = management.get(_path(topic_name, subscription_name, name), f"rule '{name}'")
+    print_resource("Rule", found, as_json)
 
 
 @rule.command(epilog=f'Example: oncebus rule update {_WHERE} --name above --filter-sql-expression "price > 200"')
@@ -141,46 +127,32 @@ def show(
 @_filter_options
 @azure_options
 @json_option
-@broker_options
+@management_options
 def update(
-    connector: Connector,
+    management: Management,
     topic_name: str,
     subscription_name: str,
     name: str,
-    namespace_name: str | None,
-    resource_group: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Change a rule. It keeps its filter or its action if you do not give a new one."""
-    with connector.connect() as client:
-        management = Management(client, namespace_name, resource_group)
-        path = _path(topic_name, subscription_name, name)
-        old = _existing(name, management.get(path))["properties"]
-        new = _properties(given)
-        if any(each in new for each in ("sqlFilter", "correlationFilter")):
-            old = {each: value for each, value in old.items() if each == "action"}
-        changed = management.put(path, old | new)
-    _print(changed, as_json)
+    path = _path(topic_name, subscription_name, name)
+    old = management.get(path, f"rule '{name}'")["properties"]
+    new = _properties(given)
+    if any(each in new for each in ("sqlFilter", "correlationFilter")):
+        old = {each: value for each, value in old.items() if each == "action"}
+    print_resource("Rule", management.put(path, old | new), as_json)
 
 
 @rule.command(epilog=f"Example: oncebus rule delete {_WHERE} --name above")
 @_of_subscription
 @name_option
 @azure_options
-@broker_options
-def delete(
-    connector: Connector,
-    topic_name: str,
-    subscription_name: str,
-    name: str,
-    namespace_name: str | None,
-    resource_group: str | None,
-) -> None:
+@management_options
+def delete(management: Management, topic_name: str, subscription_name: str, name: str) -> None:
     """Delete a rule. A subscription without rules gets no messages."""
-    with connector.connect() as client:
-        management = Management(client, namespace_name, resource_group)
-        is_deleted = management.delete(_path(topic_name, subscription_name, name))
+    is_deleted = management.delete(_path(topic_name, subscription_name, name))
     click.echo(f"Rule {name} is deleted." if is_deleted else f"There is no rule '{name}'.")
 
 
@@ -188,19 +160,10 @@ def delete(
 @_of_subscription
 @azure_options
 @json_option
-@broker_options
-def list_rules(
-    connector: Connector,
-    topic_name: str,
-    subscription_name: str,
-    namespace_name: str | None,
-    resource_group: str | None,
-    as_json: bool,
-) -> None:
+@management_options
+def list_rules(management: Management, topic_name: str, subscription_name: str, as_json: bool) -> None:
     """List all rules of a subscription."""
-    with connector.connect() as client:
-        management = Management(client, namespace_name, resource_group)
-        found = management.list(f"{_owner(topic_name, subscription_name)}/rules")
+    found = management.list(f"{_owner(topic_name, subscription_name)}/rules")
     if as_json:
         print_json(found)
     elif not found:
@@ -257,19 +220,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not found or not name:
         raise RequestError(f"Option --correlation-filter has value '{text}'. Write it like name=value.")
     return name, value
-
-
-def _existing(name: str, found: dict[str, Any] | None) -> dict[str, Any]:
-    if found is None:
-        raise RequestError(f"There is no rule '{name}'.")
-    return found
-
-
-def _print(resource: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(resource)
-    else:
-        print_properties(f"Rule {resource['name']}", resource["properties"])
 
 
 def _row(resource: dict[str, Any]) -> list[str]:

@@ -21,7 +21,6 @@ from oncebus.programs.dedup.progress import Display, display, show_summary, spee
 from oncebus.programs.dedup.request import Request
 from oncebus.programs.dedup.session import spark_session
 from oncebus.programs.dedup.sources import Sources, find_sources
-from oncebus.spark import detect_duplicates
 from oncebus.spark.places import MOST_PARTS
 from oncebus.values.errors import OncebusError
 
@@ -88,16 +87,7 @@ def _write_both(
 ) -> dict[str, int]:
     shown.phase("reading the schema")
     messages = frames.read_batch(spark, files, frames.read_schema(spark, files), request)
-    checked = detect_duplicates(
-        messages,
-        key=request.key,
-        time=request.time,
-        window=request.window_among(messages.columns),
-        ledger=batch,
-        sequence=request.sequence,
-        lateness=request.lateness,
-        parts=_parts(spark, files),
-    ).persist(StorageLevel.MEMORY_AND_DISK)
+    checked = frames.detect(messages, request, batch, _parts(spark, files)).persist(StorageLevel.MEMORY_AND_DISK)
     shown.phase("detecting")
     with shown.watching(spark):
         counts = frames.count_verdicts(checked, request.key)

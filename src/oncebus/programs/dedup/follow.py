@@ -40,7 +40,6 @@ from oncebus.programs.dedup.progress import Display, display, show_summary, spee
 from oncebus.programs.dedup.request import Request
 from oncebus.programs.dedup.session import spark_session
 from oncebus.programs.dedup.sources import find_sources, local_path, outermost
-from oncebus.spark import detect_duplicates
 
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 20.0
@@ -105,15 +104,7 @@ def run_follow(request: Request, *, as_json: bool) -> None:
             messages = frames.read_stream(
                 spark, outermost(folders), format_name, schema, marker.summary["partitions"], request
             )
-            checked = detect_duplicates(
-                messages,
-                key=request.key,
-                time=request.time,
-                window=request.window_among(messages.columns),
-                ledger=ledger,
-                sequence=request.sequence,
-                lateness=request.lateness,
-            )
+            checked = frames.detect(messages, request, ledger)
             with _stop_signals() as stop:
                 checkpoint = state / "checkpoint"
                 query = (
@@ -164,14 +155,7 @@ def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
     schema = frames.read_schema(spark, files)
     messages = frames.read_batch(spark, files, schema, request)
     # A trial call without a ledger: it raises for bad arguments before anything is marked or deleted.
-    detect_duplicates(
-        messages,
-        key=request.key,
-        time=request.time,
-        window=request.window_among(messages.columns),
-        sequence=request.sequence,
-        lateness=request.lateness,
-    )
+    frames.detect(messages, request)
     about = {"schema": schema.json(), "format": files.format, "partitions": files.partitions}
     return Marker("follow", uuid.uuid4().hex, "", request.arguments(files.format), ledger, None, about)
 

@@ -1,4 +1,4 @@
-"""The DataFrames of a run: reading its files, splitting the rows by verdict, writing its folders.
+"""The DataFrames of a run: reading its files, detection, splitting the rows by verdict, writing its folders.
 
 A run copies what it reads. So a DataFrame has the columns that detection needs, parsed, and beside them `ROW`: a line
 of JSON as text, or all columns of a CSV or Parquet file as they are. Only `ROW` is written.
@@ -15,9 +15,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from oncebus.ledger import LedgerBatch
 from oncebus.programs.dedup.lines import STRICT, TIMES, check_keys, parse_line, with_all_digits, with_fields
 from oncebus.programs.dedup.request import Request
 from oncebus.programs.dedup.sources import Sources, outer_first
+from oncebus.spark import detect_duplicates
 from oncebus.spark.columns import IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME
 
 ROW = "_oncebus_row"
@@ -78,6 +80,22 @@ def read_stream(
     for stream in streams[1:]:
         whole = whole.unionByName(stream)
     return whole
+
+
+def detect(
+    messages: DataFrame, request: Request, ledger: str | LedgerBatch | None = None, parts: int | None = None
+) -> DataFrame:
+    """Mark the duplicates among the messages, as the request asks. See `detect_duplicates`."""
+    return detect_duplicates(
+        messages,
+        key=request.key,
+        time=request.time,
+        window=request.window_among(messages.columns),
+        ledger=ledger,
+        sequence=request.sequence,
+        lateness=request.lateness,
+        parts=parts,
+    )
 
 
 def both_sides(checked: DataFrame, format_name: str) -> tuple[DataFrame, DataFrame]:

@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from oncebus.spark.borrowed import open_status_store
+
 _EVERY_SECONDS = 0.25
 _LINE_SECONDS = 10.0
 """How often to print a line if there is no terminal. A run that is over sooner prints none."""
@@ -160,7 +162,7 @@ def _shown(value: object) -> str:
 
 def _update_stages(spark: SparkSession, rows: dict[int, int]) -> None:
     """Update the number of rows that each stage has read from files, including stages that have ended since."""
-    store = spark.sparkContext._jsc.sc().statusStore()
+    store = open_status_store(spark)
     active = store.activeStages()
     running = [active.apply(at) for at in range(active.size())]
     ended = [store.lastStageAttempt(stage) for stage in rows.keys() - {stage.stageId() for stage in running}]

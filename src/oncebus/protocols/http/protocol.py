@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from oncebus.protocols.http.borrowed import UvicornProtocol
 from oncebus.protocols.http.errors import HEADERS_TOO_LONG, UPGRADE_WITH_BODY
 from oncebus.protocols.http.requests import HEADER_NAMES, PLACE
 from oncebus.protocols.listening import Places
@@ -43,7 +43,7 @@ Upgrade = Callable[[bytes, Sequence[Header]], Upgraded | None]
 """Takes the path and headers of a GET request that asks for another protocol. Returns None for an ordinary request."""
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(UvicornProtocol):
     """One connection.
 
     All bytes that arrive together are parsed together, and each request takes some 3 KB. If a client sends many
@@ -95,25 +95,25 @@ class Protocol(HttpToolsProtocol):
 
     def keep_place(self) -> None:
         """See `RequestPlace`. A connection whose client does not read its response stays idle."""
-        if self.places is not None and not self.flow.write_paused:
+        if self.places is not None and self.may_write():
             self.places.begin(self)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._is_over:
             return
-        self._unset_keepalive_if_required()
+        self.stop_keep_alive_timer()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as end:
             if self._upgraded is not None:
                 self._switch(self._upgraded, data[end.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self.refuse("Invalid HTTP request received.")
         if self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > LONGEST_HEAD and not self.transport.is_closing():
-                self.send_400_response(HEADERS_TOO_LONG)
+                self.refuse(HEADERS_TOO_LONG)
 
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`. The client does not read, so its connection counts as idle."""
@@ -125,37 +125,37 @@ class Protocol(HttpToolsProtocol):
         """See `asyncio.BaseProtocol`."""
         super().resume_writing()
         self._end_stuck()
-        if self._has_request:
+        if self.has_request():
             self.keep_place()
 
     def on_message_begin(self) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         if self._is_over:
             return
         super().on_message_begin()
         self._names, self._head_bytes = [], 0
         extensions: dict[str, Any] = {HEADER_NAMES: self._names, PLACE: self}
-        self.scope["extensions"] = extensions
+        self.extend_scope(extensions)
         self._await_head()
 
     def on_url(self, url: bytes) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         if not self._is_over:
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         if self._is_over:
             return
         if len(self._names) == MOST_HEADERS:
             self._is_over = True
-            self.send_400_response(HEADERS_TOO_LONG)
+            self.refuse(HEADERS_TOO_LONG)
             return
         self._names.append(name)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         if self._is_over:
             return
         self._end_head()
@@ -166,43 +166,37 @@ class Protocol(HttpToolsProtocol):
         if self.parser.should_upgrade() and self._has_body():
             # The parser skips the body of such a request, or takes it for the next request.
             self._is_over = True
-            self.send_400_response(UPGRADE_WITH_BODY)
+            self.refuse(UPGRADE_WITH_BODY)
             return
-        if len(self.pipeline) == MOST_PIPELINED:
+        if self.count_pipelined() == MOST_PIPELINED:
             self._is_over = True
-            # The response to the newest request of the pipeline announces that it is the last.
-            self.pipeline[0][0].keep_alive = False
+            self.end_after_pipelined()
             return
-        if not self._has_request:
+        if not self.has_request():
             # A request that waits behind another does not change what that one offers.
             self.keep_place()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         if not self._is_over:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         if not self._is_over:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `UvicornProtocol`."""
         super().on_response_complete()
         # The next request may have begun already.
-        if not self._has_request:
+        if not self.has_request():
             self.offer_place()
-
-    @property
-    def _has_request(self) -> bool:
-        """Return whether a request is under way."""
-        return bool(self.pipeline) or (self.cycle is not None and not self.cycle.response_complete)
 
     def _asked_upgrade(self) -> Upgraded | None:
         """Return the answer to a request for another protocol. It must be the only request and have no body."""
-        if self.upgrade is None or not self.parser.should_upgrade() or self._has_request:
+        if self.upgrade is None or not self.parser.should_upgrade() or self.has_request():
             return None
         if self._has_body() or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
             return None
@@ -222,15 +216,11 @@ class Protocol(HttpToolsProtocol):
             transport.close()
             return
         self._leave()
-        self.connections.discard(self)
+        self.release()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if rest and not transport.is_closing():
             protocol.data_received(rest)
-
-    def _should_upgrade(self) -> bool:
-        # `upgrade` decides. uvicorn's method would go through all headers for each piece of a body.
-        return False
 
     def _leave(self) -> None:
         self._end_head()

@@ -54,11 +54,6 @@ class Plan:
         """Return the rules of the namespace that the plan creates or changes."""
         return [rule for rule in self.authorizations if rule not in self.known]
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Return whether everything is already as wanted."""
-        return self.after is self.before and not self.changed_authorizations
-
 
 def plan(
     wanted: Wanted,

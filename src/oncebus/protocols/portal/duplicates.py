@@ -14,7 +14,7 @@ from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest, Queue, Subscription, Topic
 from oncebus.protocols.portal.duplicate_tally import Tally, lateness, tally
 from oncebus.protocols.portal.entity_head import heading
-from oncebus.protocols.portal.fields import Filled, button, hidden, text_field
+from oncebus.protocols.portal.fields import Filled, hidden, search_form, text_field
 from oncebus.protocols.portal.forgets import forget_form, forgotten
 from oncebus.protocols.portal.layout import empty, follow_box, ranges, tile, top
 from oncebus.protocols.portal.links import link
@@ -143,17 +143,7 @@ def _search(entity: Queue | Topic, identity: str, *, is_followed: bool) -> Marku
         form, "message-id", "Was this MessageId dropped?", type_="search", placeholder="The exact MessageId"
     )
     brought = hidden("path", entity.path)
-    search = tag(
-        "form",
-        brought,
-        box,
-        button("Find"),
-        method="get",
-        action=link("entity/duplicates"),
-        class_="inline",
-        role="search",
-        aria_label="In the record",
-    )
+    search = search_form(link("entity/duplicates"), "In the record", brought, box)
     return tag("div", search, follow_box("duplicates") if is_followed else None, class_="toolbar")
 
 

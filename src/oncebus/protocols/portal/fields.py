@@ -112,6 +112,20 @@ def form_to(address: str, seal: str, *content: Content, **attributes: Attribute)
     return tag("form", hidden, content, method="post", action=address, **attributes)
 
 
+def search_form(action: str, label: str, *content: Content) -> Markup:
+    """Return a form that searches the table of a page. `label` names it for screen readers."""
+    return tag(
+        "form",
+        *content,
+        button("Find"),
+        method="get",
+        action=action,
+        class_="inline",
+        role="search",
+        aria_label=label,
+    )
+
+
 def hidden(name: str, value: str | int) -> Markup:
     """Return a hidden field."""
     return tag("input", type="hidden", name=name, value=value)

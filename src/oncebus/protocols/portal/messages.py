@@ -15,7 +15,7 @@ from oncebus.model.entities import BadRequest, Queue, Subscription, Topic
 from oncebus.protocols.http.rendering import Allowance
 from oncebus.protocols.portal.contents import label_of, preview
 from oncebus.protocols.portal.entity_head import heading
-from oncebus.protocols.portal.fields import Filled, button, form_to, hidden, text_field
+from oncebus.protocols.portal.fields import Filled, button, form_to, hidden, search_form, text_field
 from oncebus.protocols.portal.layout import empty
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Content, Markup, foreign, joined, tag
@@ -181,17 +181,7 @@ def _search(ask: _Request) -> Markup:
     ]
     brought = [hidden("path", ask.path), hidden("of", ask.of)]
     hint = tag("p", _HINTS[ask.of], class_="hint")
-    search = tag(
-        "form",
-        brought,
-        fields,
-        button("Find"),
-        method="get",
-        action=link("entity/messages"),
-        class_="inline",
-        role="search",
-        aria_label="In this table",
-    )
+    search = search_form(link("entity/messages"), "In this table", brought, fields)
     return joined([hint, search])
 
 

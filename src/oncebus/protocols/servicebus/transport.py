@@ -23,6 +23,7 @@ from oncebus.amqp.limits import (
     WEBSOCKET_READ_BYTES,
 )
 from oncebus.amqp.performatives import AmqpError
+from oncebus.protocols.borrowed import limit_read, limit_read_ahead
 from oncebus.protocols.listening import limit_unacknowledged
 from oncebus.protocols.servicebus.turns import Turns
 
@@ -395,10 +396,8 @@ def limit_reading(transport: asyncio.Transport, most: int | None) -> None:
 
     asyncio would read 256 KB, and keep as much of a connection with TLS that is not read.
     """
-    if isinstance(getattr(transport, "max_size", None), int):
-        transport.max_size = most or type(transport).max_size  # type: ignore[attr-defined]
-    if hasattr(transport, "set_read_buffer_limits"):
-        transport.set_read_buffer_limits(WEBSOCKET_READ_BYTES)
+    limit_read(transport, most)
+    limit_read_ahead(transport, WEBSOCKET_READ_BYTES)
 
 
 def _address(peername: object) -> str:
