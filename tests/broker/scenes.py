@@ -113,10 +113,10 @@ class Scene:
         """Do the chores and wait until requeued messages are visible. `trouble` is how the expected trouble begins."""
         await self.flow()
         for _ in range(count):
-            for chore in self.core._chores.all:
+            for chore in self.core.chores.all:
                 chore.next = float("-inf")
-            await self.core._chores.round()
-            found = self.core._chores.trouble
+            await self.core.chores.round()
+            found = self.core.chores.trouble
             assert (found is None) if trouble is None else (found or "").startswith(trouble), found
             await self.flow()
 

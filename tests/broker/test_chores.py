@@ -81,7 +81,7 @@ def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:
-        chores = scene.core._chores
+        chores = scene.core.chores
         await scene.queue("q", lock_duration=5 * SECOND)
         await scene.send("q", "a")
         await scene.receive("q")
@@ -89,7 +89,7 @@ def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(
         await scene.rounds()
         # As if that had been long ago. The rounds themselves do not count as use.
         monkeypatch.setattr(chores, "_last_used", float("-inf"))
-        monkeypatch.setattr(chores, "_uses", scene.core.store_uses)
+        monkeypatch.setattr(chores, "_uses", scene.core.store.submitted)
         assert chores._pause() == IDLE_EVERY_SECONDS
         scene.time.advance(4.7)
         assert chores._pause() == pytest.approx(0.3)

@@ -282,12 +282,12 @@ def test_messages_appended_before_a_crash_arrive_once(
                 raise StoreFull("dead")
 
             # The rows are durable in the inbox, and the store does not know.
-            monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
+            monkeypatch.setattr(first.core.store._store, "requeued", die)
             first.pipeline.is_paused = not has_arrived
-            await first.core._chores._end_locks()
-            await first.core._chores._fall_due()
+            await first.core.chores._end_locks()
+            await first.core.chores._fall_due()
             with pytest.raises(StoreFull):
-                await first.core._chores.requeue.step()
+                await first.core.chores.requeue.step()
             if has_arrived:
                 await first.flow()
         async with scene(tmp_path, time) as second:
@@ -319,15 +319,15 @@ def test_messages_forwarded_before_a_crash_are_not_refused_after_it(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
+            monkeypatch.setattr(first.core.store._store, "requeued", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
-                await first.core._chores.requeue.step()
+                await first.core.chores.requeue.step()
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
             await second.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
-            assert not await second.core._chores.requeue.step()
+            assert not await second.core.chores.requeue.step()
             second.pipeline.is_paused = False
             await second.rounds(3)
             assert await second.taken("target") == ["a"]
@@ -350,12 +350,12 @@ def test_messages_that_could_not_be_reported_to_the_store_are_not_appended_again
             def is_full(*arguments: object) -> None:
                 raise StoreFull("no room")
 
-            patch.setattr(scene.core._store_thread._store, "requeued", is_full)
+            patch.setattr(scene.core.store._store, "requeued", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await scene.core._chores.requeue.step()
+                    await scene.core.chores.requeue.step()
         appended = scene.core.acceptor.last_commit
-        await scene.core._chores.requeue.step()
+        await scene.core.chores.requeue.step()
         assert scene.core.acceptor.last_commit == appended == 2
         scene.pipeline.is_paused = False
         await scene.rounds(2)

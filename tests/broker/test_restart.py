@@ -91,7 +91,7 @@ async def copy_as_a_crash_would_leave_it(stage: Scene, data: Path, copy: Path) -
     """Copy the data at one moment: nothing writes to the inbox or the store, and the pipeline is paused."""
     free = threading.Event()
     still = []
-    for thread in (stage.core.acceptor._thread, stage.core._store_thread._thread):
+    for thread in (stage.core.acceptor._thread, stage.core.store._thread):
         started = asyncio.Event()
         thread.submit(hold_still, asyncio.get_running_loop(), started, free)
         still.append(started.wait())
@@ -211,8 +211,8 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: Path) -
             first.core._files.publish(first.broker.catalogue.deleted(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
-            assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
-            assert await second.core.run(lambda store: store.duplicates(queue.id)) == []
+            assert (await second.core.store.run(lambda store: store.counts(queue.id))).active == 0
+            assert await second.core.store.run(lambda store: store.duplicates(queue.id)) == []
 
     asyncio.run(run())
 
@@ -303,7 +303,7 @@ def test_messages_left_in_the_pipeline_have_waited_since_they_were_accepted(tmp_
             assert first.core.oldest_wait == 0
             # A pulse, whose time is older than its append.
             time.advance(3600)
-            await first.core._chores._pulse()
+            await first.core.chores._pulse()
             await first.send("q", "a")
             time.advance(30)
             await first.send("q", "b")

@@ -63,7 +63,7 @@ def test_messages_received_for_a_cancelled_receiver_are_put_back(tmp_path: Path)
         await scene.queue()
         await scene.send("q", "a")
         await scene.flow()
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             await give_up(asyncio.create_task(scene.broker.receive(Q, 1)))
         [received] = await scene.broker.receive(Q, 1, wait=20)
         assert received.message.deliveries == 1
@@ -78,7 +78,7 @@ def test_whenever_a_receiver_is_cancelled_the_message_is_put_back_or_was_receive
         await scene.flow()
         for turns in range(12):
             task = asyncio.create_task(scene.broker.receive(Q, 2))
-            waited = scene.core._store_thread
+            waited = scene.core.store
             while not waited._queue and (waited._task is None or waited._task.done()):
                 await asyncio.sleep(0)
             assert waited._task is not None
@@ -105,7 +105,7 @@ def test_a_session_accepted_for_a_cancelled_receiver_is_free(tmp_path: Path) -> 
         await scene.queue(requires_session=True)
         await scene.send("q", message("a", session="s"))
         await scene.flow()
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             await give_up(asyncio.create_task(scene.broker.accept_session(Q, None)))
         lock = await scene.broker.accept_session(Q, None, wait=20)
         assert lock is not None
@@ -119,7 +119,7 @@ def test_work_not_yet_begun_for_a_cancelled_receiver_is_not_done(tmp_path: Path,
         await scene.queue()
         await scene.send("q", "a")
         await scene.flow()
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             first = asyncio.create_task(scene.broker.counts("q"))
             await asyncio.sleep(0.01)
             await give_up(asyncio.create_task(scene.broker.receive(Q, 1, mode=mode)))
@@ -136,7 +136,7 @@ def test_a_cancelled_settlement_is_done_completely_or_not_at_all(tmp_path: Path)
         await scene.send("q", "a")
         [held] = await scene.receive()
         assert held.message.token is not None
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             await give_up(
                 asyncio.create_task(scene.broker.settle(Q, [Settlement(Action.COMPLETE, held.message.token)]))
             )
@@ -266,7 +266,7 @@ def test_ingest_is_retried_until_there_is_room(
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
-        store = scene.core._store_thread._store
+        store = scene.core.store._store
         ingest = store.ingest
         errors: list[Exception] = [StoreFull("no room")] * 3 + [EntryRefused("odd"), KeyError("unexpected")]
 
@@ -298,7 +298,7 @@ def test_a_chore_that_fails_is_shown_and_tried_again(
         await scene.queue(lock_duration=5 * SECOND)
         await scene.send("q", "a")
         await scene.receive()
-        chores = scene.core._chores
+        chores = scene.core.chores
         failed = asyncio.Event()
         locks = chores.all[0]
         do = locks._do

@@ -38,6 +38,7 @@ class BrokerBase:
     def __init__(self, core: Core, read_your_sends: float) -> None:
         """Use `open` instead."""
         self._core = core
+        self._store = core.store
         self._admission = core.admission
         self._committer = core.committer
         self._read_your_sends = read_your_sends
@@ -180,7 +181,7 @@ class BrokerBase:
             def count(store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]) -> list[Counts]:
                 return [store.counts(entity) for entity in some]
 
-            found += await self._core.run(count)
+            found += await self._store.run(count)
         return found
 
     async def oldest_waiting(self, entities: Sequence[int]) -> list[int | None]:
@@ -194,7 +195,7 @@ class BrokerBase:
             def look(store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]) -> list[int | None]:
                 return [store.oldest_waiting(entity) for entity in some]
 
-            found += await self._core.run(look)
+            found += await self._store.run(look)
         return found
 
     async def history(self, entity: Entity | None, span: Span) -> Samples:
@@ -204,7 +205,7 @@ class BrokerBase:
         """
         number, since = (NAMESPACE, 0) if entity is None else (entity.id, entity.created_at)
         now = self._core.clock.steady()
-        return await self._core.run(lambda store: store.samples(number, span, now, since))
+        return await self._store.run(lambda store: store.samples(number, span, now, since))
 
     # For the subclasses
 

@@ -127,7 +127,7 @@ class Chores:
 
     def _is_in_use(self) -> bool:
         """Return whether anything but the chores has used the store lately."""
-        now, uses = asyncio.get_running_loop().time(), self._core.store_uses
+        now, uses = asyncio.get_running_loop().time(), self._core.store.submitted
         if uses != self._uses:
             self._uses, self._last_used = uses, now
         return now - self._last_used < IDLE_AFTER_SECONDS
@@ -140,14 +140,14 @@ class Chores:
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
-        self._uses = self._core.store_uses
+        self._uses = self._core.store.submitted
 
     # The chores
 
     async def _end_locks(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.steady()
-        sweep = await core.run(lambda store: store.expire_locks(policies, now))
+        sweep = await core.store.run(lambda store: store.expire_locks(policies, now))
         self._next_end = sweep.next
         return self._notify(sweep)
 
@@ -167,27 +167,27 @@ class Chores:
         # Raises while the clock is wrong: due messages could not be stamped, and here they can still be cancelled.
         core.clock.stamp()
         policies, now = core.policies, core.clock.steady()
-        sweep = await core.run(lambda store: store.due(policies, now))
+        sweep = await core.store.run(lambda store: store.due(policies, now))
         self._next_due = sweep.next
         return self._notify(sweep)
 
     async def _expire(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.steady()
-        return self._notify(await core.run(lambda store: store.expire(policies, now)))
+        return self._notify(await core.store.run(lambda store: store.expire(policies, now)))
 
     async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.prune_duplicates(now))
+        await self._core.store.run(lambda store: store.prune_duplicates(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
         if not core.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
+        unused = await core.store.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.run(lambda store: store.forget_body_files(deleted))
+            await core.store.run(lambda store: store.forget_body_files(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
@@ -199,7 +199,7 @@ class Chores:
             return {each.id for each in idle if store.counts(each.id).scheduled}
 
         # A scheduled message counts as future use.
-        waiting = await core.run(with_scheduled)
+        waiting = await core.store.run(with_scheduled)
         chosen = [each for each in idle if each.id not in waiting]
 
         def delete(catalogue: Catalogue, now: int) -> Catalogue:  # noqa: ARG001
@@ -220,7 +220,7 @@ class Chores:
     async def _take_sample(self) -> None:
         now = self._core.clock.steady()
         if (slot := Span.TEN_MINUTES.slot(now)) != self._slot:
-            await self._core.run(lambda store: store.take_sample(now))
+            await self._core.store.run(lambda store: store.take_sample(now))
             self._slot = slot
 
     def _notify(self, sweep: Sweep) -> bool:

@@ -96,7 +96,7 @@ class Committer:
     async def commit(self, collected: Collected) -> None:
         """Commit a transaction. When this returns it is durable; if it raises, nothing of it happens."""
         # A commit that the caller cancels half way could not be finished.
-        await self.core.finish(self._commit(collected))
+        await self.core.background.finish(self._commit(collected))
 
     async def _commit(self, collected: Collected) -> None:
         sent, changes = collected.sent, collected.changes
@@ -200,7 +200,7 @@ class Committer:
             # After the commit it would be too late to find that a message cannot be read.
             _incoming(each)
         policies, now, began = core.policies, core.clock.steady(), core.clock.passed()
-        pending = await core.run(lambda store: store.commit_changes(changes, sent, policies, now))
+        pending = await core.store.run(lambda store: store.commit_changes(changes, sent, policies, now))
         if core.tracer is not None:
             settlements = [settlement for _, settlement, _ in changes.settlements]
             core.tracer.settled(core.catalogue, settlements, [Outcome.DONE] * len(settlements), began)
@@ -232,7 +232,7 @@ class Committer:
         rows = self._rows(pending, body_ids)
         commit = await self.core.append_together(rows) if rows else self.core.acceptor.last_commit
         # Nobody has to wait until the store knows.
-        self.core.start_task(self._report_or_retry(pending, commit))
+        self.core.background.start(self._report_or_retry(pending, commit))
 
     async def _report_or_retry(self, pending: Sequence[Pending], commit: int) -> None:
         try:
@@ -243,7 +243,7 @@ class Committer:
 
     async def _report(self, pending: Sequence[Pending], commit: int) -> None:
         """Tell the store which messages have been appended. Until then, the next broker would append them again."""
-        await self.core.run(lambda store: store.pending_appended(pending, commit))
+        await self.core.store.run(lambda store: store.pending_appended(pending, commit))
 
     def _rows(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Row]:
         now, rows = self.core.clock.stamp(), []
@@ -270,7 +270,7 @@ class Committer:
             # It may have appended messages without reporting them. Once the store has ingested them, it knows them.
             return False
         appended = core.acceptor.last_commit
-        pending = await core.run(lambda store: store.next_pending(resumed, left, appended))
+        pending = await core.store.run(lambda store: store.next_pending(resumed, left, appended))
         if not pending:
             self._left = 0
             return False

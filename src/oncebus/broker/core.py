@@ -6,14 +6,14 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any, TypeVar
 
 from oncebus.broker.acceptor import Acceptor, Answer, Appending, Charge, resolve
 from oncebus.broker.admission import Admission
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
+from oncebus.broker.background import Background
 from oncebus.broker.backlog import Backlog, spread
 from oncebus.broker.batches import Batches, IngestedBatch
 from oncebus.broker.bodies import Bodies, sweep_bodies
@@ -46,7 +46,6 @@ from oncebus.model.entities.weights import LIGHT, costs_by_topic, weight
 from oncebus.model.messages import NOBODY
 from oncebus.values.errors import OncebusError
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -88,7 +87,8 @@ class Core:
         self.latencies = Latencies()
         self.batches = Batches()
         self.acceptor = Acceptor(inbox, self._appended, self.latencies.commit, self.clock.passed)
-        self.bodies = Bodies(BodyFiles(folders.body_files), self.start_task)
+        self.background = Background()
+        self.bodies = Bodies(BodyFiles(folders.body_files), self.background.start)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
         # The last commit of earlier brokers. The store may not have ingested it yet.
@@ -102,7 +102,7 @@ class Core:
         self._use = Use(self.accesses, self.arrivals, self.clock.passed)
         self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
         self._files = CatalogueFiles(folders.catalogue)
-        self._store_thread = StoreThread(store)
+        self.store = StoreThread(store)
         self._most_bytes = most_bytes
         self._sizes = {entity: store.size_of(entity) for entity in self.policies}
         self._last_sent: dict[int, int] = {}
@@ -112,12 +112,10 @@ class Core:
         self.last_ingest_at = time.monotonic() - silent_for
         self.admission = Admission(self)
         self.committer = Committer(self, self.admission, store.last_pending())
-        self._ingester = Ingester(self, folders)
-        self._chores = Chores(self)
+        self.ingester = Ingester(self, folders)
+        self.chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[Catalogue]] = set()
-        self._others: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -159,7 +157,7 @@ class Core:
 
     def start(self) -> None:
         """Start ingesting the pipeline's results and doing the chores."""
-        self._tasks = [asyncio.create_task(self._ingester.run()), asyncio.create_task(self._chores.run())]
+        self._tasks = [asyncio.create_task(self.ingester.run()), asyncio.create_task(self.chores.run())]
 
     async def close(self) -> None:
         """Stop all work, wait for writes in progress, and close the files. A second call only waits."""
@@ -172,50 +170,28 @@ class Core:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*self._changes, *self._others, return_exceptions=True)
+        await self.background.drain()
         await self.acceptor.close()
         try:
             now = self.clock.steady()
-            await self.run(lambda store: store.end_samples(now))
+            await self.store.run(lambda store: store.end_samples(now))
         except Exception as error:
             # Whatever it is, the store must still be closed.
             log.warning("Cannot write the last samples: %s", error)
         try:
-            await self._store_thread.close()
+            await self.store.close()
         finally:
             # Receivers that still wait check again, and get `BrokerClosed`.
             self.arrivals.notify_all()
 
-    def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
-        """Run work on the store, durably. See `StoreThread.run`."""
-        return self._store_thread.run(work, unwanted)
-
-    @property
-    def store_uses(self) -> int:
-        """Return how many units of work were submitted to the store since the broker was opened."""
-        return self._store_thread.submitted
-
-    def start_task(self, doing: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine in the background. An `OncebusError` is only logged."""
-
-        async def do() -> None:
-            try:
-                await doing
-            except OncebusError as error:
-                log.info("A background task failed: %s", error)
-
-        task = asyncio.create_task(do())
-        self._others.add(task)
-        task.add_done_callback(self._others.discard)
-
     @property
     def trouble(self) -> str | None:
         """Return the error of a part of the broker that is failing right now; None if there is none."""
-        return self._ingester.trouble.text or self._chores.trouble or self.clock.trouble
+        return self.ingester.trouble.text or self.chores.trouble or self.clock.trouble
 
     def wake_chores(self) -> None:
         """Do the chores now: there may be something to requeue, or a new time at which a message falls due."""
-        self._chores.wake()
+        self.chores.wake()
 
     def note_settled(self, entity: int) -> None:
         """Wake receivers and requeue, because messages of an entity were abandoned, deferred or dead-lettered."""
@@ -227,26 +203,14 @@ class Core:
     async def forward(self) -> None:
         """Requeue messages now, without waiting for the chores. If it fails, the chores retry."""
         # An append that the caller cancels could not be reported to the store.
-        await self.finish(self._chores.forward())
-
-    async def finish(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end, even if the caller is cancelled."""
-        task = asyncio.create_task(doing)
-        self._others.add(task)
-        task.add_done_callback(self._others.discard)
-        # Nobody may be left to hear of its error.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.shield(task)
+        await self.background.finish(self.chores.forward())
 
     # Entities
 
     async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
         """See `Broker.change`."""
         # In a task of its own: a published version must take effect, even if the caller is cancelled.
-        task = asyncio.create_task(self._change(how))
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
+        return await self.background.finish(self._change(how))
 
     async def _change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
         async with self._changing:
@@ -288,7 +252,7 @@ class Core:
             store.note_catalogue(version)
 
         try:
-            await self.run(delete)
+            await self.store.run(delete)
         except OncebusError as error:
             # The entities are deleted anyway: nobody can reach their messages, and the next start deletes those.
             log.warning("Cannot delete the messages of deleted entities; the next start deletes them: %s", error)
@@ -457,7 +421,7 @@ class Core:
     async def refresh_sizes(self) -> None:
         """Read the sizes of all entities from the store."""
         entities = list(self.policies)
-        self._sizes = await self.run(lambda store: {entity: store.size_of(entity) for entity in entities})
+        self._sizes = await self.store.run(lambda store: {entity: store.size_of(entity) for entity in entities})
 
     # Out of the pipeline
 

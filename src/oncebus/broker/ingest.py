@@ -118,14 +118,16 @@ class Ingester:
             report = store.ingest(rows, after + 1, last.last, policies, now)
             return report, {entity: store.size_of(entity) for entity in report.counted}
 
-        report, sizes = await core.run(ingest)
+        report, sizes = await core.store.run(ingest)
         # By the wall clock, because files have no other: a step of the clock only spoils a figure.
         since_judged = max(time.time_ns() // 1000 - published, 0)
         core.ingested(last.last, report, sizes, len(some), rows.num_rows, since_judged)
         self._ingested.append(last.last)
         if core.tracer is not None:
             # A stop waits for it.
-            await core.finish(asyncio.to_thread(self._reporter.report, core.tracer, core.catalogue, rows, some))
+            await core.background.finish(
+                asyncio.to_thread(self._reporter.report, core.tracer, core.catalogue, rows, some)
+            )
         return last
 
     async def _deleted(self) -> None:

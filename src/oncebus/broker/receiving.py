@@ -63,7 +63,7 @@ class Receiving(BrokerBase):
             self._core.note_access(entity)
             if address.sub_queue is SubQueue.MAIN:
                 self._core.consumers.note(entity.id)
-            return await self._core.run(
+            return await self._store.run(
                 lambda store: store.receive(
                     entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
                 ),
@@ -102,7 +102,7 @@ class Receiving(BrokerBase):
         )
         await self._see_sends(entity)
         policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
-        found = await self._core.run(
+        found = await self._store.run(
             lambda store: store.receive_deferred(
                 entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
             ),
@@ -123,7 +123,7 @@ class Receiving(BrokerBase):
         enlisted = self._core.committer.enlisted
         taken = {each.token for each in settlements if each.token in enlisted} if enlisted else set()
         free = [each for each in settlements if each.token not in taken] if taken else settlements
-        outcomes = await self._core.run(lambda store: store.settle(entity.id, free, policy, now, session=session))
+        outcomes = await self._store.run(lambda store: store.settle(entity.id, free, policy, now, session=session))
         if taken:
             done = iter(outcomes)
             outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
@@ -149,7 +149,7 @@ class Receiving(BrokerBase):
         entity = addresses.holding(self.catalogue, address)
         policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
-        return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
+        return await self._store.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
 
     async def locked_until(
         self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
@@ -157,7 +157,7 @@ class Receiving(BrokerBase):
         """Return when the locks with these tokens expire; None for each that is lost."""
         entity = addresses.holding(self.catalogue, address)
         now = self._core.clock.steady()
-        return await self._core.run(lambda store: store.locked_until(entity.id, tokens, now, session))
+        return await self._store.run(lambda store: store.locked_until(entity.id, tokens, now, session))
 
     async def peek(
         self,
@@ -172,7 +172,7 @@ class Receiving(BrokerBase):
         self._core.note_access(entity)
         await self._see_sends(entity)
         now = self._core.clock.steady()
-        found = await self._core.run(
+        found = await self._store.run(
             lambda store: store.peek(entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes)
         )
         return await with_bodies(found, self._core.bodies)
@@ -191,7 +191,7 @@ class Receiving(BrokerBase):
             policy, now = self._policy(entity), self._core.clock.steady()
             self._core.note_access(entity)
             self._core.consumers.note(entity.id)
-            return await self._core.run(
+            return await self._store.run(
                 lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._release
             )
 
@@ -200,24 +200,24 @@ class Receiving(BrokerBase):
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Renew the lock of a session. Raises `SessionLockLost`."""
         policy, now = self._policy(self._of_lock(lock)), self._core.clock.steady()
-        return await self._core.run(lambda store: store.renew_session(lock, policy, now))
+        return await self._store.run(lambda store: store.renew_session(lock, policy, now))
 
     async def release_session(self, lock: SessionLock) -> None:
         """Release a session and the messages that were received in it and not settled."""
         policy = self._policy(self._of_lock(lock))
-        sweep = await self._core.run(lambda store: store.release_session(lock, policy))
+        sweep = await self._store.run(lambda store: store.release_session(lock, policy))
         self._core.arrivals.notify(sweep.arrived)
 
     async def session_state(self, lock: SessionLock) -> bytes | None:
         """Return the state that receivers have stored in a session."""
         self._of_lock(lock)
-        return await self._core.run(lambda store: store.session_state(lock.entity, lock.session))
+        return await self._store.run(lambda store: store.session_state(lock.entity, lock.session))
 
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         self._of_lock(lock)
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.set_session_state(lock, state, now))
+        await self._store.run(lambda store: store.set_session_state(lock, state, now))
 
     async def sessions(
         self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
@@ -228,7 +228,7 @@ class Receiving(BrokerBase):
         """
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
+        return await self._store.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
 
     # Helpers
 
@@ -246,11 +246,11 @@ class Receiving(BrokerBase):
         """
         settlements = [Settlement(Action.RELEASE, message.token) for message in messages if message.token is not None]
         if settlements:
-            self._core.start_task(self.settle(Address(entity.path), settlements))
+            self._core.background.start(self.settle(Address(entity.path), settlements))
 
     def _release(self, lock: SessionLock | None) -> None:
         if lock is not None:
-            self._core.start_task(self.release_session(lock))
+            self._core.background.start(self.release_session(lock))
 
     async def _wait_at(self, place: Place, attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
         """Call `attempt` now and at every arrival, until it finds something or the patience is over.

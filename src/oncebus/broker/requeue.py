@@ -56,9 +56,9 @@ class Requeuer:
             return False
         policies, appended = core.policies, core.acceptor.last_commit
         if not self._has_begun:
-            await core.run(lambda store: store.begin_requeue(appended))
+            await core.store.run(lambda store: store.begin_requeue(appended))
             self._has_begun = True
-        batch = await core.run(lambda store: store.requeue_batch(policies, appended))
+        batch = await core.store.run(lambda store: store.requeue_batch(policies, appended))
         by_target: dict[int, list[Requeue]] = {}
         for requeue in batch:
             by_target.setdefault(requeue.target, []).append(requeue)
@@ -99,7 +99,7 @@ class Requeuer:
                 for requeue, reason, text in refused:
                     store.requeue_refused([requeue], reason, text)
 
-            await core.run(refuse)
+            await core.store.run(refuse)
 
     async def _report(self) -> None:
         """Tell the store which messages have been appended.
@@ -107,7 +107,7 @@ class Requeuer:
         They must not be appended again before the store knows that.
         """
         while self._appended:
-            self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
+            self._core.note_sizes(await self._core.store.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
 
     def _row_of(self, requeue: Requeue, added: int, body_ids: Mapping[str, CountedId]) -> Row:
