@@ -107,7 +107,9 @@ class Scene:
 
     async def flow(self) -> None:
         """Wait until everything durable is visible."""
-        assert await self.core.progress.wait_for(self.core.acceptor.last_commit, 60), self.core.trouble
+        assert await self.core.progress.wait_for(self.core.entrance.acceptor.last_commit, 60), (
+            self.broker.pipeline.trouble
+        )
 
     async def rounds(self, count: int = 1, trouble: str | None = None) -> None:
         """Do the chores and wait until requeued messages are visible. `trouble` is how the expected trouble begins."""

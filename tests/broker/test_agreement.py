@@ -171,7 +171,9 @@ def test_health_is_bad_if_the_next_entry_can_never_come(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             while health.problem() is None:
                 await asyncio.sleep(0.001)
-        assert "continues after commit 2, but the store has ingested none after commit 1" in (stage.core.trouble or "")
+        assert "continues after commit 2, but the store has ingested none after commit 1" in (
+            stage.broker.pipeline.trouble or ""
+        )
 
     play(tmp_path, plot)
 

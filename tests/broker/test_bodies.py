@@ -140,7 +140,7 @@ def test_a_sender_that_gives_up_while_its_body_is_written_leaves_none(tmp_path: 
         free.set()
         await scene.core.background.drain()
         assert files(tmp_path) == set()
-        assert scene.core.acceptor.last_commit == 0
+        assert scene.core.entrance.acceptor.last_commit == 0
 
     play(tmp_path, plot)
 
@@ -204,11 +204,11 @@ def test_messages_that_had_not_left_a_deleted_source_are_not_appended_any_more(t
         await scene.queue("source", forward_to="target")
         await scene.send("source", message("a", LARGE))
         await scene.flow()
-        policies = scene.core.policies
+        policies = scene.core.catalogues.policies
         batch = await scene.core.store.run(lambda store: store.requeue_batch(policies, 1))
         await scene.delete_queue("source")
         await scene.core.chores.requeue._append(target.id, batch)
-        assert (len(batch), scene.core.acceptor.last_commit) == (1, 1)
+        assert (len(batch), scene.core.entrance.acceptor.last_commit) == (1, 1)
 
     play(tmp_path, plot)
 

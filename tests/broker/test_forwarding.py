@@ -222,7 +222,7 @@ def test_the_quota_of_the_target_applies_to_forwarded_messages(tmp_path: Path) -
     async def plot(scene: Scene) -> None:
         await scene.queue("target", max_size_in_megabytes=1024)
         await scene.queue("source", forward_to="target")
-        held = scene.core.held
+        held = scene.core.accounting.held
 
         def nearly_full(entity: object) -> int:
             return held(entity) + (1024 << 20) - 5_000  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def test_the_quota_of_the_target_applies_to_forwarded_messages(tmp_path: Path) -
         await scene.send("source", *(message(f"m{n}", bytes(2_000)) for n in range(4)))
         scene.pipeline.is_paused = False
         await scene.flow()
-        scene.core.held = nearly_full  # type: ignore[method-assign]
+        scene.core.accounting.held = nearly_full  # type: ignore[method-assign]
         await scene.rounds()
         assert await scene.taken("target") == ["m0", "m1"]
         found = await scene.receive("source", sub_queue=TRANSFER_DEAD)
@@ -354,9 +354,9 @@ def test_messages_that_could_not_be_reported_to_the_store_are_not_appended_again
             for _ in range(3):
                 with pytest.raises(StoreFull):
                     await scene.core.chores.requeue.step()
-        appended = scene.core.acceptor.last_commit
+        appended = scene.core.entrance.acceptor.last_commit
         await scene.core.chores.requeue.step()
-        assert scene.core.acceptor.last_commit == appended == 2
+        assert scene.core.entrance.acceptor.last_commit == appended == 2
         scene.pipeline.is_paused = False
         await scene.rounds(2)
         assert await scene.taken("target") == ["a"]

@@ -169,14 +169,14 @@ def test_a_due_message_in_the_pipeline_is_shown_once_and_cannot_be_cancelled(tmp
             found = await scene.broker.peek(Address("q"), 0, 9)
             counts = await scene.broker.counts("q")
             states = [(each.message.message_id, each.message.state) for each in found]
-            return states, counts.scheduled, counts.active, core.held(scene.broker.catalogue.queue("q"))
+            return states, counts.scheduled, counts.active, scene.broker.held(scene.broker.catalogue.queue("q"))
 
         assert await seen() == ([("b", State.SCHEDULED)], 1, 0, size)
-        await core.refresh_sizes()
+        await core.accounting.refresh_sizes(scene.core.store)
         assert (await seen())[3] == size // 2
         await core.chores.requeue.step()
         # Its bytes in the pipeline count too, but only once.
-        assert core.held(scene.broker.catalogue.queue("q")) == size // 2
+        assert scene.broker.held(scene.broker.catalogue.queue("q")) == size // 2
         looking = asyncio.create_task(seen())
         cancelling = asyncio.create_task(scene.broker.cancel_scheduled("q", numbers))
         scene.pipeline.is_paused = False
@@ -209,7 +209,7 @@ def test_a_full_or_disabled_queue_still_enqueues_messages_it_accepted_before(
         disabled = replace(scene.broker.catalogue.queue("q"), status=status)
         await scene.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
         with monkeypatch.context() as patch:
-            patch.setattr(scene.core, "held", lambda entity: 1 << 40)
+            patch.setattr(scene.core.accounting, "held", lambda entity: 1 << 40)
             await scene.broker.resubmit("q", [number])
             await scene.later(1)
         active = replace(disabled, status=EntityStatus.ACTIVE)
@@ -277,10 +277,10 @@ def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> No
         await scene.flow()
         scene.pipeline.is_paused = True
         await scene.send("end", message("b", bytes(7000)))
-        appended = scene.core.acceptor.last_commit
+        appended = scene.core.entrance.acceptor.last_commit
         for _ in range(3):
             await scene.core.chores.requeue.step()
-        assert scene.core.acceptor.last_commit == appended
+        assert scene.core.entrance.acceptor.last_commit == appended
         scene.pipeline.is_paused = False
         await scene.rounds(2)
         assert await scene.taken("end") == ["b", "a"]

@@ -120,7 +120,7 @@ def test_messages_are_in_one_commit_of_the_inbox_whatever_their_entities(tmp_pat
         if settles:
             await client.settle(received, via=queue.id)
         await asyncio.gather(*(scene.send("q", f"x{number}") for number in range(20)), client.commit())
-        rows = InboxReader(scene.broker.folders.inbox).read(1, scene.core.acceptor.last_commit)
+        rows = InboxReader(scene.broker.folders.inbox).read(1, scene.core.entrance.acceptor.last_commit)
         found = [row for batch in rows for row in batch.to_pylist() if row["message_id"][0] in "qto"]
         assert len(found) == 93
         assert len({row["commit"] for row in found}) == 1
@@ -362,9 +362,9 @@ def test_an_entity_that_is_deleted_fails_the_commit(tmp_path: Path) -> None:
 def test_quotas_count_all_messages_of_a_transaction(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(max_size_in_megabytes=1024)
-        held = scene.core.held
+        held = scene.core.accounting.held
         almost = (1024 << 20) - 150_000
-        scene.core.held = lambda entity: almost + held(entity)  # type: ignore[method-assign]
+        scene.core.accounting.held = lambda entity: almost + held(entity)  # type: ignore[method-assign]
         client = Client(scene)
         client.send("q", "a", body=bytes(100_000))
         with pytest.raises(QuotaExceeded, match="maximum entity size"):
@@ -372,10 +372,10 @@ def test_quotas_count_all_messages_of_a_transaction(tmp_path: Path) -> None:
         # Meanwhile somebody else has filled it.
         client.declare()
         client.send("q", "c", body=bytes(100_000))
-        scene.core.held = lambda entity: 1024 << 20  # type: ignore[method-assign]
+        scene.core.accounting.held = lambda entity: 1024 << 20  # type: ignore[method-assign]
         with pytest.raises(RolledBack, match="maximum entity size"):
             await client.commit()
-        scene.core.held = held  # type: ignore[method-assign]
+        scene.core.accounting.held = held  # type: ignore[method-assign]
         assert await scene.taken() == []
 
     play(tmp_path, plot)
@@ -595,7 +595,7 @@ def test_a_full_inbox_after_the_commit_only_delays_the_messages(
             raise InboxFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core.acceptor._inbox, "append", full)
+            patched.setattr(scene.core.entrance.acceptor._inbox, "append", full)
             client = Client(scene)
             client.send("q", "a", body=bytes(70_000))
             await client.settle(one)
@@ -641,7 +641,7 @@ def test_a_crash_never_leaves_half_of_a_transaction(
             client.send("p", "b", "c", body=bytes(size), via=home)
             await client.settle(received, via=home)
             first.pipeline.is_paused = crash != "ingested"
-            store, inbox = first.core.store._store, first.core.acceptor._inbox
+            store, inbox = first.core.store._store, first.core.entrance.acceptor._inbox
             with monkeypatch.context() as patched:
                 if crash == "before":
                     patched.setattr(store, "commit_changes", die)
@@ -693,7 +693,7 @@ def test_a_second_crash_while_the_messages_are_appended_leaves_them_once(
                 client.send("q", f"after {received.message.message_id}")
                 await client.settle(received)
                 with monkeypatch.context() as patched:
-                    patched.setattr(first.core.acceptor._inbox, "append", die)
+                    patched.setattr(first.core.entrance.acceptor._inbox, "append", die)
                     await client.commit()
                 first.core.committer._unappended.clear()
             return first.time
@@ -731,7 +731,7 @@ def test_messages_for_an_entity_that_was_deleted_meanwhile_are_forgotten(
         client.send("p", "a", body=bytes(70_000), via=home.id)
         await client.settle(received, via=home.id)
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core.acceptor._inbox, "append", full)
+            patched.setattr(scene.core.entrance.acceptor._inbox, "append", full)
             await client.commit()
         await scene.delete_queue("p")
         await scene.rounds(2)

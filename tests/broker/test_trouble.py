@@ -47,13 +47,13 @@ def test_a_cancelled_send_is_accepted_and_counted(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         queue = await scene.queue()
         scene.pipeline.is_paused = True
-        with held_up(scene.core.acceptor._thread):
+        with held_up(scene.core.entrance.acceptor._thread):
             await give_up(asyncio.create_task(scene.send("q", message("a", bytes(500)))))
         await scene.send("q", "b")
-        assert scene.core.in_pipeline(queue.id) > 500
+        assert scene.core.accounting.in_pipeline(queue.id) > 500
         scene.pipeline.is_paused = False
         assert await scene.peeked() == ["a", "b"]
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)
 
@@ -155,7 +155,7 @@ def test_a_cancelled_change_takes_effect_and_the_next_one_works(tmp_path: Path) 
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await scene.queue("last")
-        assert scene.core._files.versions()[-1] == scene.broker.catalogue.version
+        assert scene.core.catalogues.files.versions()[-1] == scene.broker.catalogue.version
 
     play(tmp_path, plot)
 
@@ -216,7 +216,7 @@ def test_a_full_disk_refuses_a_send_with_one_clear_error_and_the_next_works(
             for _ in range(2):
                 with pytest.raises(InboxFull, match="cannot be written: No space left on device"):
                     await scene.send("q", "a")
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
         await scene.send("q", "a")
         assert await scene.peeked() == ["a"]
         assert (await scene.counts()).duplicates == 0
@@ -245,7 +245,7 @@ def test_a_commit_that_is_durable_but_not_announced_is_accepted(
 def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         queue = await scene.queue()
-        with held_up(scene.core.acceptor._thread):
+        with held_up(scene.core.entrance.acceptor._thread):
             sends = [
                 asyncio.create_task(scene.send("q", each)) for each in ("first", "a", message("bad", ttl=-(2**70)), "b")
             ]
@@ -254,7 +254,7 @@ def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path)
         assert (first, a, b) == ([1], [2], [4])
         assert isinstance(bad, RowsRefused)
         assert await scene.peeked() == ["first", "a", "b"]
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)
 
@@ -280,7 +280,7 @@ def test_ingest_is_retried_until_there_is_room(
         counts = await scene.counts()
         assert (counts.new, counts.duplicates, counts.active) == (1, 1, 1)
         async with asyncio.timeout(30):
-            while scene.core.trouble:
+            while scene.broker.pipeline.trouble:
                 await asyncio.sleep(0.001)
 
     play(tmp_path, plot)
@@ -311,7 +311,7 @@ def test_a_chore_that_fails_is_shown_and_tried_again(
         task = asyncio.create_task(chores.run())
         await failed.wait()
         await asyncio.sleep(0.02)
-        assert scene.core.trouble == "odd"
+        assert scene.broker.pipeline.trouble == "odd"
         locks._do = do
         scene.time.advance(5)
         assert ids(await scene.broker.receive(Q, 1, wait=20)) == ["a"]

@@ -11,7 +11,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
 from oncebus.broker.looking import Looking
 from oncebus.broker.receiving import Receiving
-from oncebus.broker.sending import Incoming, stored_id, with_body_ids
+from oncebus.broker.sending import Admitted, Incoming, admit_all, stored_id, with_body_ids
 from oncebus.broker.transactions import Transactions
 from oncebus.engine.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
 from oncebus.model.entities import EntityDisabled, Queue, Topic, may_send
@@ -58,15 +58,13 @@ class Broker(Receiving, Looking):
             if large:
                 # The entity may have changed, filled up or been deleted while the bodies were written.
                 entity, _ = self._check_send(path, messages)
-            # No await from here to the append: sequence numbers must have the order of the inbox.
-            rows = self._admission.rows(entity, messages, names)
-            appended = self._core.append(entity.id, rows)
+            rows, appended = self._core.entrance.append(admit_all(entity, messages, names))
         except BaseException:
             self._core.bodies.discard(names)
             raise
         await appended
         self.latencies.send.observe(self.clock.passed() - began)
-        self._core.trace_accepted(rows, began)
+        self._core.tracing.accepted(rows, began)
         return [row["sequence"] for row in rows]
 
     async def schedule(
@@ -130,10 +128,9 @@ class Broker(Receiving, Looking):
             else:
                 self.latencies.send.observe(self.clock.passed() - began, callers)
                 answered(None)
-                self._core.trace_accepted(rows, began)
+                self._core.tracing.accepted(rows, began)
 
-        rows = self._admission.rows(entity, messages, ())
-        self._core.append_then(entity.id, rows, answer, callers)
+        rows = self._core.entrance.enter(admit_all(entity, messages), answer, callers)
         return True
 
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
@@ -174,11 +171,10 @@ class Broker(Receiving, Looking):
         entity = self._admission.check_forget(path, message)
         if await self._admission.turn(entity, 1, 0):
             entity = self._admission.check_forget(path, message)
-        # No await from here to the append: sequence numbers must have the order of the inbox.
-        row = self._admission.forget(entity, message)
-        await self._core.append(entity.id, [row])
+        rows, appended = self._core.entrance.append([Admitted(entity, message, is_checked=True, is_forget=True)])
+        await appended
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.forget_at(entity.id, row["sequence"]))
+        return await self._store.run(lambda store: store.forget_at(entity.id, rows[0]["sequence"]))
 
     # Queries
 
@@ -224,9 +220,9 @@ class Broker(Receiving, Looking):
 
     async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
         """Send quarantined messages through the pipeline again, without detection. Return an outcome for each."""
-        policies, now = self._core.policies, self._core.clock.steady()
+        policies, now = self._core.catalogues.policies, self.clock.steady()
         outcomes = await self._store.run(lambda store: store.release_quarantined(numbers, policies, now))
-        self._core.wake_chores()
+        self._core.chores.wake()
         return outcomes
 
     async def delete_messages(
@@ -251,7 +247,7 @@ class Broker(Receiving, Looking):
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
         if before is None:
-            before = self._core.clock.last + 1
+            before = self.clock.last + 1
         deleted = 0
         after: int | None = -1
         while after is not None and deleted < MOST_PURGED:
@@ -274,12 +270,12 @@ class Broker(Receiving, Looking):
         They skip detection and come after all messages that were accepted before.
         """
         entity = addresses.holding(self.catalogue, Address(path))
-        policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
-        self._core.note_access(entity)
+        policy, now, behind = self._policy(entity), self.clock.stamp(), self.clock.behind()
+        self._core.accesses.note_use(entity)
         outcomes = await self._store.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
         self._core.arrivals.notify([Place(entity.id, SubQueue.MAIN)])
         # Their return is durable already. Append them now, so that the caller's next query waits for them as for sends.
-        await self._core.forward()
+        await self._core.chores.forward()
         return outcomes
 
 

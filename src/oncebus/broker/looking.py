@@ -53,7 +53,7 @@ class Looking(BrokerBase):
         Reads at most `MOST_READ` messages. Locks nothing.
         """
         entity = addresses.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         await self._see_sends(entity)
         numbers: list[int] = []
         at = start
@@ -75,7 +75,7 @@ class Looking(BrokerBase):
             at = following
         if len(numbers) > count:
             numbers, following = numbers[:count], numbers[count]
-        now = self._core.clock.steady()
+        now = self.clock.steady()
 
         def read(store: Store) -> list[Message]:
             found: list[Message] = []
@@ -160,5 +160,5 @@ class Looking(BrokerBase):
     async def discard_dead_letters(self, address: Address, sequences: Sequence[int]) -> list[Outcome]:
         """Delete dead letters for good. Return an outcome for each."""
         entity = addresses.holding(self.catalogue, address)
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         return await self._store.run(lambda store: store.discard_dead_letters(entity.id, sequences, address.sub_queue))

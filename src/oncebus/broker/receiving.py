@@ -59,10 +59,10 @@ class Receiving(BrokerBase):
         async def attempt() -> list[Message]:
             nonlocal began
             began = self.clock.passed()
-            policy, now = self._policy(entity), self._core.clock.steady()
-            self._core.note_access(entity)
+            policy, now = self._policy(entity), self.clock.steady()
+            self._core.accesses.note_use(entity)
             if address.sub_queue is SubQueue.MAIN:
-                self._core.consumers.note(entity.id)
+                self.consumers.note(entity.id)
             return await self._store.run(
                 lambda store: store.receive(
                     entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
@@ -101,7 +101,7 @@ class Receiving(BrokerBase):
             self.catalogue, address, is_sessionful=session is not None, is_browser=session is None
         )
         await self._see_sends(entity)
-        policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
+        policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
         found = await self._store.run(
             lambda store: store.receive_deferred(
                 entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
@@ -118,8 +118,8 @@ class Receiving(BrokerBase):
         The lock of a message that a transaction settles is not touched until that has ended.
         """
         entity = addresses.holding(self.catalogue, address)
-        policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
-        self._core.note_access(entity)
+        policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
+        self._core.accesses.note_use(entity)
         enlisted = self._core.committer.enlisted
         taken = {each.token for each in settlements if each.token in enlisted} if enlisted else set()
         free = [each for each in settlements if each.token not in taken] if taken else settlements
@@ -127,10 +127,9 @@ class Receiving(BrokerBase):
         if taken:
             done = iter(outcomes)
             outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
-        if self._core.tracer is not None:
-            self._core.tracer.settled(self.catalogue, settlements, outcomes, began)
+        self._core.tracing.settled(settlements, outcomes, began)
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
-            self._core.note_settled(entity.id)
+            self._core.chores.note_settled(entity.id)
         return outcomes
 
     def when_rolled_back(self, token: bytes, then: Callable[[], object]) -> None:
@@ -147,8 +146,8 @@ class Receiving(BrokerBase):
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed."""
         entity = addresses.holding(self.catalogue, address)
-        policy, now = self._policy(entity), self._core.clock.steady()
-        self._core.note_access(entity)
+        policy, now = self._policy(entity), self.clock.steady()
+        self._core.accesses.note_use(entity)
         return await self._store.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
 
     async def locked_until(
@@ -156,7 +155,7 @@ class Receiving(BrokerBase):
     ) -> list[int | None]:
         """Return when the locks with these tokens expire; None for each that is lost."""
         entity = addresses.holding(self.catalogue, address)
-        now = self._core.clock.steady()
+        now = self.clock.steady()
         return await self._store.run(lambda store: store.locked_until(entity.id, tokens, now, session))
 
     async def peek(
@@ -169,9 +168,9 @@ class Receiving(BrokerBase):
     ) -> list[Received]:
         """Return messages in any state from a sequence number on, without locking them."""
         entity = self.browsable(address)
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         await self._see_sends(entity)
-        now = self._core.clock.steady()
+        now = self.clock.steady()
         found = await self._store.run(
             lambda store: store.peek(entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes)
         )
@@ -188,9 +187,9 @@ class Receiving(BrokerBase):
         place = Place(entity.id, SubQueue.MAIN)
 
         async def attempt() -> SessionLock | None:
-            policy, now = self._policy(entity), self._core.clock.steady()
-            self._core.note_access(entity)
-            self._core.consumers.note(entity.id)
+            policy, now = self._policy(entity), self.clock.steady()
+            self._core.accesses.note_use(entity)
+            self.consumers.note(entity.id)
             return await self._store.run(
                 lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._release
             )
@@ -199,7 +198,7 @@ class Receiving(BrokerBase):
 
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Renew the lock of a session. Raises `SessionLockLost`."""
-        policy, now = self._policy(self._of_lock(lock)), self._core.clock.steady()
+        policy, now = self._policy(self._of_lock(lock)), self.clock.steady()
         return await self._store.run(lambda store: store.renew_session(lock, policy, now))
 
     async def release_session(self, lock: SessionLock) -> None:
@@ -216,7 +215,7 @@ class Receiving(BrokerBase):
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         self._of_lock(lock)
-        now = self._core.clock.steady()
+        now = self.clock.steady()
         await self._store.run(lambda store: store.set_session_state(lock, state, now))
 
     async def sessions(
@@ -236,7 +235,7 @@ class Receiving(BrokerBase):
         entity = self.catalogue.entity(lock.entity)
         if entity is None:
             raise SessionLockLost(f"Session '{lock.session}' is no longer locked: its entity was deleted.")
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         return entity
 
     def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
@@ -271,8 +270,7 @@ class Receiving(BrokerBase):
             whole = await with_bodies(messages, self._core.bodies)
             if mode is Mode.RECEIVE_AND_DELETE:
                 whole = await self._deleted(entity, whole)
-            if self._core.tracer is not None:
-                self._core.tracer.delivered(self.catalogue, [each.message for each in whole], began)
+            self._core.tracing.delivered([each.message for each in whole], began)
             return whole
         except asyncio.CancelledError:
             self._put_back(entity, messages)
