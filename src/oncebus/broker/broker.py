@@ -58,7 +58,7 @@ class Broker(Receiving, Looking):
             if large:
                 # The entity may have changed, filled up or been deleted while the bodies were written.
                 entity, _ = self._check_send(path, messages)
-            rows, appended = self._core.entrance.append(admit_all(entity, messages, names))
+            rows, appended = self._core.entrance.submit(admit_all(entity, messages, names))
         except BaseException:
             self._core.bodies.discard(names)
             raise
@@ -171,7 +171,7 @@ class Broker(Receiving, Looking):
         entity = self._admission.check_forget(path, message)
         if await self._admission.turn(entity, 1, 0):
             entity = self._admission.check_forget(path, message)
-        rows, appended = self._core.entrance.append([Admitted(entity, message, is_checked=True, is_forget=True)])
+        rows, appended = self._core.entrance.submit([Admitted(entity, message, is_checked=True, is_forget=True)])
         await appended
         await self._see_sends(entity)
         return await self._store.run(lambda store: store.forget_at(entity.id, rows[0]["sequence"]))

@@ -164,7 +164,7 @@ class Committer:
     def _enter(self, admitted: Sequence[Admitted]) -> asyncio.Future[int]:
         """Append messages. The future resolves to their commit."""
         core, began = self.core, self.core.clock.passed()
-        rows, durable = core.entrance.append(admitted)
+        rows, durable = core.entrance.submit(admitted)
         durable.add_done_callback(
             lambda done: None if done.cancelled() or done.exception() else core.tracing.accepted(rows, began)
         )

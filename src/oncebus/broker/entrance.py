@@ -53,7 +53,7 @@ class Entrance:
         self._accounting.add(charges)
         return rows
 
-    def append(self, admitted: Sequence[Admitted]) -> tuple[list[Row], asyncio.Future[int]]:
+    def submit(self, admitted: Sequence[Admitted]) -> tuple[list[Row], asyncio.Future[int]]:
         """Enter messages. The future resolves to their commit, or raises why they were refused.
 
         Cancelling it does not take the rows back.
@@ -63,7 +63,7 @@ class Entrance:
 
     def pulse(self) -> asyncio.Future[int]:
         """Send a pulse through the pipeline. The future resolves to its commit."""
-        return self.append(())[1]
+        return self.submit(())[1]
 
     def number(self, entity: Queue | Topic, message: Incoming) -> int:
         """Give a message that has an id its sequence number in advance. See `Admitted`."""
@@ -73,12 +73,11 @@ class Entrance:
     def _stamp(self, admitted: Sequence[Admitted]) -> list[Row]:
         now, rows = self._clock.stamp(), []
         for each in admitted:
-            _, _, _, _, _, origin, least, is_forget = each
-            if least > now:
-                now = self._clock.stamp(least)
+            if each.least > now:
+                now = self._clock.stamp(each.least)
             self._turn += 1
-            turn = self._turn if origin is None else origin.sequence
-            rows.append((forget_of if is_forget else row_of)(each, self.numbers, now, turn))
+            turn = self._turn if each.origin is None else each.origin.sequence
+            rows.append((forget_of if each.is_forget else row_of)(each, self.numbers, now, turn))
         return rows
 
     def _account(self, group: Sequence[Appending], commit: int | None) -> None:

@@ -87,7 +87,7 @@ class Requeuer:
                 admitted.append(one)
                 added += one.message.size
         if admitted:
-            _, appended = core.entrance.append(admitted)
+            _, appended = core.entrance.submit(admitted)
             for used in {target, *(requeue.message.entity for requeue in accepted)}:
                 core.accesses.note(used)
             self._appended.append((accepted, await appended))
