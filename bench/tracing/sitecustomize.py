@@ -39,9 +39,8 @@ POINTS: dict[str, dict[str, tuple[str | None, str | None]]] = {
         "Ledger.tidy": ("tidy", "tidied"),
     },
     "oncebus.ledger.local_storage": {"LocalStorage.publish": (None, "run")},
-    "oncebus.broker.ingest": {"Ingester._ingest": ("found", None)},
+    "oncebus.broker.ingest": {"Ingester._ingest": ("found", None), "Ingester._note_ingested": ("ingested", None)},
     "oncebus.engine.store.ingest": {"Ingest.ingest": ("ingest", "inserted")},
-    "oncebus.broker.core": {"Core.ingested": ("ingested", None)},
 }
 """Of each module: the function, and the names of the points when it is called and when it has returned."""
 

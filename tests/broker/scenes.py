@@ -107,16 +107,18 @@ class Scene:
 
     async def flow(self) -> None:
         """Wait until everything durable is visible."""
-        assert await self.core.progress.wait_for(self.core.acceptor.last_commit, 60), self.core.trouble
+        assert await self.core.progress.wait_for(self.core.entrance.acceptor.last_commit, 60), (
+            self.broker.pipeline.trouble
+        )
 
     async def rounds(self, count: int = 1, trouble: str | None = None) -> None:
         """Do the chores and wait until requeued messages are visible. `trouble` is how the expected trouble begins."""
         await self.flow()
         for _ in range(count):
-            for chore in self.core._chores.all:
+            for chore in self.core.chores.all:
                 chore.next = float("-inf")
-            await self.core._chores.round()
-            found = self.core._chores.trouble
+            await self.core.chores.round()
+            found = self.core.chores.trouble
             assert (found is None) if trouble is None else (found or "").startswith(trouble), found
             await self.flow()
 

@@ -36,8 +36,8 @@ async def work(stage: Scene, name: str, idles: bool) -> None:
     await stage.send(name, message(f"{name} large", LARGE))
     await stage.flow()
     if idles:
-        stage.core._chores._last_commit, stage.core._chores._last_pulse = None, float("-inf")
-        await stage.core._chores._pulse()
+        stage.core.chores._last_commit, stage.core.chores._last_pulse = None, float("-inf")
+        await stage.core.chores._pulse()
         await stage.flow()
 
 
@@ -156,7 +156,7 @@ def test_health_is_bad_if_the_next_entry_can_never_come(tmp_path: Path) -> None:
         await stage.flow()
         health = Health(stage.broker, lag=3_600_000_000, heartbeat=3_600_000_000)
         assert health.problem() is None
-        stage.core._ingester._next_check = float("inf")
+        stage.core.ingester._next_check = float("inf")
         stage.pipeline.is_paused = True
         ingesting = stage.core._tasks[0]
         ingesting.cancel()
@@ -166,12 +166,14 @@ def test_health_is_bad_if_the_next_entry_can_never_come(tmp_path: Path) -> None:
             assert stage.pipeline.step()
         [lost] = (tmp_path / "outbox").glob(f"{2:020d}-*")
         lost.unlink()
-        stage.core._ingester._next_check = 0.0
-        stage.core._tasks[0] = asyncio.create_task(stage.core._ingester.run())
+        stage.core.ingester._next_check = 0.0
+        stage.core._tasks[0] = asyncio.create_task(stage.core.ingester.run())
         async with asyncio.timeout(60):
             while health.problem() is None:
                 await asyncio.sleep(0.001)
-        assert "continues after commit 2, but the store has ingested none after commit 1" in (stage.core.trouble or "")
+        assert "continues after commit 2, but the store has ingested none after commit 1" in (
+            stage.broker.pipeline.trouble or ""
+        )
 
     play(tmp_path, plot)
 

@@ -109,7 +109,7 @@ def test_the_quota_counts_what_is_in_the_pipeline(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         queue = await scene.queue(max_size_in_megabytes=1024)
         small = replace(queue, max_size_in_megabytes=1)
-        scene.core.catalogue = replace(scene.core.catalogue, entities={"q": small})
+        scene.core.catalogues.current = replace(scene.core.catalogues.current, entities={"q": small})
         scene.pipeline.is_paused = True
         body = bytes(60_000)
         for number in range(17):
@@ -118,7 +118,7 @@ def test_the_quota_counts_what_is_in_the_pipeline(tmp_path: Path) -> None:
             await scene.send("q", message("more", body))
         scene.pipeline.is_paused = False
         await scene.flow()
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
         with pytest.raises(QuotaExceeded):
             await scene.send("q", message("more", body))
         await scene.taken()
@@ -144,9 +144,9 @@ def test_scheduled_messages_count_for_the_quota_as_soon_as_they_have_come_throug
         for name in ("queue", "topic"):
             entity = await (scene.queue(name) if name == "queue" else scene.topic(name))
             await scene.send(name, message("a", bytes(1000), scheduled=scene.time.now + HOUR))
-            held = scene.core.held(entity)
+            held = scene.broker.held(entity)
             await scene.flow()
-            assert scene.core.held(entity) == held > 1000
+            assert scene.broker.held(entity) == held > 1000
 
     play(tmp_path, plot)
 
@@ -168,23 +168,23 @@ def test_the_limit_of_the_pipeline_counts_what_the_disk_holds(tmp_path: Path) ->
             await first.send("q", *(message(f"m{number}") for number in range(9)))
             await fill(first)
             # Everything except the segment's header; the last commit filled it up to the limit.
-            disk, counted = first.core.acceptor.size - HEADER_BYTES, first.core.in_inbox
+            disk, counted = first.core.entrance.acceptor.size - HEADER_BYTES, first.core.accounting.in_inbox
             assert disk == counted
             # A queue that is used alone gets half of the limit.
             assert limit / 2 - 2_000 < disk < limit / 2 + 2_000
-            payload = first.core.in_pipeline(first.broker.catalogue.queue("q").id)
+            payload = first.core.accounting.in_pipeline(first.broker.catalogue.queue("q").id)
             assert payload < limit / 8
         # It counts the same after a restart.
         broker = await Broker.open(Folders(tmp_path), shards=SHARDS)
-        assert broker._core.in_inbox == counted
+        assert broker._core.accounting.in_inbox == counted
         await broker.close()
         async with scene(tmp_path, most_bytes=limit) as second:
             await second.flow()
-            assert second.core.in_inbox == 0
+            assert second.core.accounting.in_inbox == 0
             second.pipeline.is_paused = True
-            before = second.core.acceptor.size
+            before = second.core.entrance.acceptor.size
             await fill(second)
-            assert limit / 2 - 2_000 < second.core.acceptor.size - before < limit / 2 + 2_000
+            assert limit / 2 - 2_000 < second.core.entrance.acceptor.size - before < limit / 2 + 2_000
 
     asyncio.run(run())
 
@@ -194,7 +194,7 @@ def test_a_body_in_a_file_counts_once_for_the_limit(tmp_path: Path) -> None:
         await scene.queue()
         scene.pipeline.is_paused = True
         await scene.send("q", message("a", bytes(100_000)))
-        assert 100_000 < scene.core.in_inbox < 104_000
+        assert 100_000 < scene.core.accounting.in_inbox < 104_000
 
     play(tmp_path, plot)
 
@@ -267,11 +267,11 @@ def test_rows_in_flight_to_a_deleted_entity_are_discarded_and_counted(tmp_path: 
         await scene.queue()
         scene.pipeline.is_paused = False
         assert await scene.receive() == []
-        assert (await scene.core.run(lambda store: store.counts(NOBODY))).discarded == 2
+        assert (await scene.core.store.run(lambda store: store.counts(NOBODY))).discarded == 2
         # Nothing is kept that nobody can query.
-        assert await scene.core.run(lambda store: store.counts(queue.id)) == Counts()
-        assert queue.id not in {each.entity for each in await scene.core.run(lambda store: store.highest())}
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert await scene.core.store.run(lambda store: store.counts(queue.id)) == Counts()
+        assert queue.id not in {each.entity for each in await scene.core.store.run(lambda store: store.highest())}
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)
 

@@ -25,7 +25,7 @@ def files(data: Path) -> set[str]:
 
 
 async def delete_bodies(scene: Scene) -> None:
-    await scene.core._chores._delete_bodies()
+    await scene.core.chores._delete_bodies()
 
 
 def no_room(*arguments: object) -> Any:
@@ -43,7 +43,7 @@ def test_a_start_deletes_the_bodies_that_no_message_names_and_no_others(tmp_path
             await first.send("source", message("forwarded", LARGE))
             await first.flow()
             first.pipeline.is_paused = True
-            await first.core._chores.requeue.step()
+            await first.core.chores.requeue.step()
             await first.send("q", message("in the inbox", LARGE))
             needed = files(tmp_path)
         # Written just before a crash, so that no row names them.
@@ -136,11 +136,11 @@ def test_a_sender_that_gives_up_while_its_body_is_written_leaves_none(tmp_path: 
         await asyncio.to_thread(begun.wait, 20)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-        assert scene.core._others
+        assert scene.core.background._tasks
         free.set()
-        await asyncio.gather(*scene.core._others)
+        await scene.core.background.drain()
         assert files(tmp_path) == set()
-        assert scene.core.acceptor.last_commit == 0
+        assert scene.core.entrance.acceptor.last_commit == 0
 
     play(tmp_path, plot)
 
@@ -180,9 +180,9 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core._store_thread._store, "requeued", is_full)
+            patched.setattr(scene.core.store._store, "requeued", is_full)
             with pytest.raises(StoreFull):
-                await scene.core._chores.requeue.step()
+                await scene.core.chores.requeue.step()
         # The row is in the inbox, the store does not know that, and the source is deleted.
         await scene.delete_queue("source")
         for _ in range(2):
@@ -204,11 +204,11 @@ def test_messages_that_had_not_left_a_deleted_source_are_not_appended_any_more(t
         await scene.queue("source", forward_to="target")
         await scene.send("source", message("a", LARGE))
         await scene.flow()
-        policies = scene.core.policies
-        batch = await scene.core.run(lambda store: store.requeue_batch(policies, 1))
+        policies = scene.core.catalogues.policies
+        batch = await scene.core.store.run(lambda store: store.requeue_batch(policies, 1))
         await scene.delete_queue("source")
-        await scene.core._chores.requeue._append(target.id, batch)
-        assert (len(batch), scene.core.acceptor.last_commit) == (1, 1)
+        await scene.core.chores.requeue._append(target.id, batch)
+        assert (len(batch), scene.core.entrance.acceptor.last_commit) == (1, 1)
 
     play(tmp_path, plot)
 
@@ -263,7 +263,7 @@ def test_a_large_message_that_cannot_be_deleted_is_not_delivered(
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core._store_thread._store, "settle", is_full)
+            patched.setattr(scene.core.store._store, "settle", is_full)
             assert await scene.taken() == ["small"]
         await scene.later(60)
         assert await scene.taken() == ["large"]

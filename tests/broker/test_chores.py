@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker.scenes import SECOND, Scene, message, play
 from oncebus.broker.chores import EVERY_SECONDS, IDLE_EVERY_SECONDS, Chore
-from oncebus.engine.inbox import InboxFull, Row
-from oncebus.model.messages import NOBODY
-
-
-def fail_for(scene: Scene, entity: int) -> Callable[[int, list[Row]], asyncio.Future[int]]:
-    append = scene.core.append
-
-    def failing(given: int, rows: list[Row]) -> asyncio.Future[int]:
-        if given == entity:
-            raise InboxFull("no room")
-        return append(given, rows)
-
-    return failing
+from oncebus.engine.inbox import InboxFull
 
 
 def test_a_pulse_that_fails_holds_nothing_else_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise InboxFull("no room")
+
     async def plot(scene: Scene) -> None:
         await scene.queue("target")
         await scene.queue("q", lock_duration=5 * SECOND, forward_to="target")
@@ -33,14 +23,14 @@ def test_a_pulse_that_fails_holds_nothing_else_up(tmp_path: Path, monkeypatch: p
         await scene.send("q", message("due", scheduled=scene.time.now + SECOND))
         await scene.send("held", "held")
         await scene.receive("held")
-        monkeypatch.setattr(scene.core, "append", fail_for(scene, NOBODY))
+        monkeypatch.setattr(scene.core.entrance, "pulse", fail)
         scene.time.advance(6)
         await scene.rounds(2, trouble="no room")
         assert await scene.taken("target") == ["due"]
         assert await scene.taken("held") == ["held"]
         monkeypatch.undo()
         await scene.rounds()
-        assert scene.core.trouble is None
+        assert scene.broker.pipeline.trouble is None
 
     play(tmp_path, plot)
 
@@ -81,7 +71,7 @@ def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:
-        chores = scene.core._chores
+        chores = scene.core.chores
         await scene.queue("q", lock_duration=5 * SECOND)
         await scene.send("q", "a")
         await scene.receive("q")
@@ -89,7 +79,7 @@ def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(
         await scene.rounds()
         # As if that had been long ago. The rounds themselves do not count as use.
         monkeypatch.setattr(chores, "_last_used", float("-inf"))
-        monkeypatch.setattr(chores, "_uses", scene.core.store_uses)
+        monkeypatch.setattr(chores, "_uses", scene.core.store.submitted)
         assert chores._pause() == IDLE_EVERY_SECONDS
         scene.time.advance(4.7)
         assert chores._pause() == pytest.approx(0.3)

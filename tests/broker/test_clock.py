@@ -180,8 +180,8 @@ def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_run(tmp_path: Path) -
     async def plot(scene: Scene) -> None:
         scene.time.set_wrong(86_400)
         await scene.rounds(trouble="The clock leapt")
-        assert scene.core.acceptor.last_commit == 1
-        assert scene.core.acceptor._inbox.unread_marks(0).time == 0
+        assert scene.core.entrance.acceptor.last_commit == 1
+        assert scene.core.entrance.acceptor._inbox.unread_marks(0).time == 0
 
     play(tmp_path, plot)
 
@@ -322,12 +322,12 @@ def test_a_clock_that_is_far_behind_is_trouble(tmp_path: Path) -> None:
         await scene.queue()
         await scene.send("q", "a")
         scene.time.set_wrong(-60)
-        assert scene.core.trouble is None
+        assert scene.broker.pipeline.trouble is None
         scene.time.set_wrong(-61)
-        assert (scene.core.trouble or "").startswith(
+        assert (scene.broker.pipeline.trouble or "").startswith(
             "The clock is 61 s behind the newest message, whose time all new messages get."
         )
         scene.time.advance(2)
-        assert scene.core.trouble is None
+        assert scene.broker.pipeline.trouble is None
 
     play(tmp_path, plot)

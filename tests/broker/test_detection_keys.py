@@ -15,7 +15,7 @@ from broker.scenes import SECOND, Scene, message, play
 from broker.test_transactions import Client
 from oncebus import amqp
 from oncebus.amqp import AmqpSequence, AmqpValue, Float, Int, Symbol, Timestamp, UByte, ULong
-from oncebus.broker.sending import Incoming, SequenceNumbers, row_of, with_id
+from oncebus.broker.sending import Incoming, SequenceNumbers, admit_all, row_of
 from oncebus.engine.store import Outcome
 from oncebus.model.entities import InvalidOperation, Queue
 from reference import Message, Reference, counted
@@ -40,9 +40,7 @@ def in_sections(body: bytes, splits: int) -> bytes:
 
 def key_of_row(detection_key: str | None, sent: Incoming, **properties: Any) -> bytes | None:
     queue = Queue(name="q", id=7, requires_duplicate_detection=True, detection_key=detection_key, **properties)
-    complete, is_own = with_id(sent)
-    is_checked = is_own or detection_key is not None
-    return row_of(queue, complete, SequenceNumbers(), 5, 0, is_checked=is_checked).get("key")
+    return row_of(admit_all(queue, [sent])[0], SequenceNumbers(), 5, 0).get("key")
 
 
 def body_of(body: Any) -> Incoming:

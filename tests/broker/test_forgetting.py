@@ -44,8 +44,8 @@ def test_within_one_batch_the_place_of_the_forget_decides(tmp_path: Path) -> Non
         for send in ("a", "a", None, "a", "a", None, None, "a"):
             if send is None:
                 task = asyncio.create_task(scene.broker.forget("q", "a"))
-                commit = scene.core.acceptor.last_commit
-                while scene.core.acceptor.last_commit == commit:
+                commit = scene.core.entrance.acceptor.last_commit
+                while scene.core.entrance.acceptor.last_commit == commit:
                     await asyncio.sleep(0)
             else:
                 await scene.send("q", send)

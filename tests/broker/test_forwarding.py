@@ -222,7 +222,7 @@ def test_the_quota_of_the_target_applies_to_forwarded_messages(tmp_path: Path) -
     async def plot(scene: Scene) -> None:
         await scene.queue("target", max_size_in_megabytes=1024)
         await scene.queue("source", forward_to="target")
-        held = scene.core.held
+        held = scene.core.accounting.held
 
         def nearly_full(entity: object) -> int:
             return held(entity) + (1024 << 20) - 5_000  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def test_the_quota_of_the_target_applies_to_forwarded_messages(tmp_path: Path) -
         await scene.send("source", *(message(f"m{n}", bytes(2_000)) for n in range(4)))
         scene.pipeline.is_paused = False
         await scene.flow()
-        scene.core.held = nearly_full  # type: ignore[method-assign]
+        scene.core.accounting.held = nearly_full  # type: ignore[method-assign]
         await scene.rounds()
         assert await scene.taken("target") == ["m0", "m1"]
         found = await scene.receive("source", sub_queue=TRANSFER_DEAD)
@@ -282,12 +282,12 @@ def test_messages_appended_before_a_crash_arrive_once(
                 raise StoreFull("dead")
 
             # The rows are durable in the inbox, and the store does not know.
-            monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
+            monkeypatch.setattr(first.core.store._store, "requeued", die)
             first.pipeline.is_paused = not has_arrived
-            await first.core._chores._end_locks()
-            await first.core._chores._fall_due()
+            await first.core.chores._end_locks()
+            await first.core.chores._fall_due()
             with pytest.raises(StoreFull):
-                await first.core._chores.requeue.step()
+                await first.core.chores.requeue.step()
             if has_arrived:
                 await first.flow()
         async with scene(tmp_path, time) as second:
@@ -319,15 +319,15 @@ def test_messages_forwarded_before_a_crash_are_not_refused_after_it(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
+            monkeypatch.setattr(first.core.store._store, "requeued", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
-                await first.core._chores.requeue.step()
+                await first.core.chores.requeue.step()
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
             await second.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
-            assert not await second.core._chores.requeue.step()
+            assert not await second.core.chores.requeue.step()
             second.pipeline.is_paused = False
             await second.rounds(3)
             assert await second.taken("target") == ["a"]
@@ -350,13 +350,13 @@ def test_messages_that_could_not_be_reported_to_the_store_are_not_appended_again
             def is_full(*arguments: object) -> None:
                 raise StoreFull("no room")
 
-            patch.setattr(scene.core._store_thread._store, "requeued", is_full)
+            patch.setattr(scene.core.store._store, "requeued", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await scene.core._chores.requeue.step()
-        appended = scene.core.acceptor.last_commit
-        await scene.core._chores.requeue.step()
-        assert scene.core.acceptor.last_commit == appended == 2
+                    await scene.core.chores.requeue.step()
+        appended = scene.core.entrance.acceptor.last_commit
+        await scene.core.chores.requeue.step()
+        assert scene.core.entrance.acceptor.last_commit == appended == 2
         scene.pipeline.is_paused = False
         await scene.rounds(2)
         assert await scene.taken("target") == ["a"]

@@ -26,10 +26,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 async def chores(scene: Scene) -> None:
     """Do a round of chores without waiting for the pipeline."""
-    for chore in scene.core._chores.all:
+    for chore in scene.core.chores.all:
         chore.next = float("-inf")
-    await scene.core._chores.round()
-    assert scene.core._chores.trouble is None
+    await scene.core.chores.round()
+    assert scene.core.chores.trouble is None
 
 
 async def received(scene: Scene, path: str) -> list[str]:
@@ -163,20 +163,20 @@ def test_a_due_message_in_the_pipeline_is_shown_once_and_cannot_be_cancelled(tmp
         scene.time.advance(1)
         scene.pipeline.is_paused = True
         core = scene.core
-        await core._chores._fall_due()
+        await core.chores._fall_due()
 
         async def seen() -> tuple[list[tuple[str, State]], int, int, int]:
             found = await scene.broker.peek(Address("q"), 0, 9)
             counts = await scene.broker.counts("q")
             states = [(each.message.message_id, each.message.state) for each in found]
-            return states, counts.scheduled, counts.active, core.held(scene.broker.catalogue.queue("q"))
+            return states, counts.scheduled, counts.active, scene.broker.held(scene.broker.catalogue.queue("q"))
 
         assert await seen() == ([("b", State.SCHEDULED)], 1, 0, size)
-        await core.refresh_sizes()
+        await core.accounting.refresh_sizes(scene.core.store)
         assert (await seen())[3] == size // 2
-        await core._chores.requeue.step()
+        await core.chores.requeue.step()
         # Its bytes in the pipeline count too, but only once.
-        assert core.held(scene.broker.catalogue.queue("q")) == size // 2
+        assert scene.broker.held(scene.broker.catalogue.queue("q")) == size // 2
         looking = asyncio.create_task(seen())
         cancelling = asyncio.create_task(scene.broker.cancel_scheduled("q", numbers))
         scene.pipeline.is_paused = False
@@ -209,7 +209,7 @@ def test_a_full_or_disabled_queue_still_enqueues_messages_it_accepted_before(
         disabled = replace(scene.broker.catalogue.queue("q"), status=status)
         await scene.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
         with monkeypatch.context() as patch:
-            patch.setattr(scene.core, "held", lambda entity: 1 << 40)
+            patch.setattr(scene.core.accounting, "held", lambda entity: 1 << 40)
             await scene.broker.resubmit("q", [number])
             await scene.later(1)
         active = replace(disabled, status=EntityStatus.ACTIVE)
@@ -236,13 +236,13 @@ def test_a_returning_message_arrives_once_and_counts_once_after_a_crash_at_any_p
             time.advance(1)
             first.pipeline.is_paused = True
             await first.send("q", "a")
-            await first.core._chores._fall_due()
+            await first.core.chores._fall_due()
 
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
             if not is_told:
-                monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
+                monkeypatch.setattr(first.core.store._store, "requeued", die)
             # This step also hands over due messages.
             assert await first.broker.resubmit("q", [number]) == [Outcome.DONE]
             if has_arrived:
@@ -262,7 +262,7 @@ def test_a_returning_message_arrives_once_and_counts_once_after_a_crash_at_any_p
             # The store does not remember origins for ever.
             await second.send("q", "last")
             await second.rounds(2)
-            assert second.core._store_thread._store._tables.records.origins() == 0
+            assert second.core.store._store._tables.records.origins() == 0
 
     asyncio.run(run())
 
@@ -277,10 +277,10 @@ def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> No
         await scene.flow()
         scene.pipeline.is_paused = True
         await scene.send("end", message("b", bytes(7000)))
-        appended = scene.core.acceptor.last_commit
+        appended = scene.core.entrance.acceptor.last_commit
         for _ in range(3):
-            await scene.core._chores.requeue.step()
-        assert scene.core.acceptor.last_commit == appended
+            await scene.core.chores.requeue.step()
+        assert scene.core.entrance.acceptor.last_commit == appended
         scene.pipeline.is_paused = False
         await scene.rounds(2)
         assert await scene.taken("end") == ["b", "a"]

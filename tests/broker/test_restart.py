@@ -91,7 +91,7 @@ async def copy_as_a_crash_would_leave_it(stage: Scene, data: Path, copy: Path) -
     """Copy the data at one moment: nothing writes to the inbox or the store, and the pipeline is paused."""
     free = threading.Event()
     still = []
-    for thread in (stage.core.acceptor._thread, stage.core._store_thread._thread):
+    for thread in (stage.core.entrance.acceptor._thread, stage.core.store._thread):
         started = asyncio.Event()
         thread.submit(hold_still, asyncio.get_running_loop(), started, free)
         still.append(started.wait())
@@ -191,12 +191,12 @@ def test_what_waits_in_the_pipeline_counts_for_the_quota_after_a_restart(tmp_pat
             queue = await first.queue()
             first.pipeline.is_paused = True
             await first.send("q", message("a", bytes(1000)))
-            held = first.core.held(queue)
+            held = first.broker.held(queue)
         async with scene(tmp_path) as second:
-            assert second.core.held(queue) == held > 1000
+            assert second.broker.held(queue) == held > 1000
             await second.flow()
-            assert second.core.held(queue) == held
-            assert second.core.in_pipeline(queue.id) == 0
+            assert second.broker.held(queue) == held
+            assert second.core.accounting.in_pipeline(queue.id) == 0
 
     asyncio.run(run())
 
@@ -208,11 +208,11 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: Path) -
             await first.send("q", "a", "a")
             await first.flow()
             # Crash after the version is published.
-            first.core._files.publish(first.broker.catalogue.deleted(Queue(name="q")))
+            first.core.catalogues.files.publish(first.broker.catalogue.deleted(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
-            assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
-            assert await second.core.run(lambda store: store.duplicates(queue.id)) == []
+            assert (await second.core.store.run(lambda store: store.counts(queue.id))).active == 0
+            assert await second.core.store.run(lambda store: store.duplicates(queue.id)) == []
 
     asyncio.run(run())
 
@@ -300,25 +300,25 @@ def test_messages_left_in_the_pipeline_have_waited_since_they_were_accepted(tmp_
             await first.send("q", "before")
             await first.flow()
             first.pipeline.is_paused = True
-            assert first.core.oldest_wait == 0
+            assert first.broker.pipeline.oldest_wait == 0
             # A pulse, whose time is older than its append.
             time.advance(3600)
-            await first.core._chores._pulse()
+            await first.core.chores._pulse()
             await first.send("q", "a")
             time.advance(30)
             await first.send("q", "b")
             time.advance(30)
-            assert first.core.oldest_wait == 60 * SECOND
+            assert first.broker.pipeline.oldest_wait == 60 * SECOND
         time.advance(60)
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
-            assert second.core.oldest_wait == 120 * SECOND
+            assert second.broker.pipeline.oldest_wait == 120 * SECOND
             time.advance(1)
             await second.send("q", "c")
-            assert second.core.oldest_wait == 121 * SECOND
+            assert second.broker.pipeline.oldest_wait == 121 * SECOND
             second.pipeline.is_paused = False
             await second.flow()
-            assert second.core.oldest_wait == 0
+            assert second.broker.pipeline.oldest_wait == 0
 
     asyncio.run(run())
 
@@ -330,10 +330,10 @@ def test_messages_left_in_the_pipeline_are_counted_by_entity_until_they_come_out
             first.pipeline.is_paused = True
             for number in range(20):
                 await first.send(f"q{number % 2}", message(f"m{number:02}", bytes(100 * (number % 2 + 1))))
-            before = [first.core.in_pipeline(queue.id) for queue in queues]
+            before = [first.core.accounting.in_pipeline(queue.id) for queue in queues]
         async with scene(tmp_path) as second:
             second.pipeline.is_paused = True
-            assert [second.core.in_pipeline(queue.id) for queue in queues] == before
+            assert [second.core.accounting.in_pipeline(queue.id) for queue in queues] == before
             # A micro-batch with this many rows, then the rest.
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(planning, "MOST_ROWS", 10)
@@ -341,10 +341,10 @@ def test_messages_left_in_the_pipeline_are_counted_by_entity_until_they_come_out
             async with asyncio.timeout(60):
                 while second.core.progress.position < 10:
                     await asyncio.sleep(0.001)
-            assert [second.core.in_pipeline(queue.id) * 2 for queue in queues] == before
+            assert [second.core.accounting.in_pipeline(queue.id) * 2 for queue in queues] == before
             second.pipeline.is_paused = False
             await second.flow()
-            assert [second.core.in_pipeline(queue.id) for queue in queues] == [0, 0]
-            assert second.core.backlog.total == 0
+            assert [second.core.accounting.in_pipeline(queue.id) for queue in queues] == [0, 0]
+            assert second.core.accounting.in_inbox == 0
 
     asyncio.run(run())

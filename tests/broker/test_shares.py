@@ -314,8 +314,8 @@ def fill(stage: Scene, path: str) -> asyncio.Task[list[list[int]]]:
     """Send more than an entity's share."""
     entity = stage.broker.catalogue.find(path)
     assert entity is not None
-    stage.core.shares.rate = 1.0
-    stage.core.shares._last_taken = stage.time.now
+    stage.core.accounting.shares.rate = 1.0
+    stage.core.accounting.shares._last_taken = stage.time.now
 
     async def send() -> list[list[int]]:
         body = b"x" * 60_000
@@ -331,7 +331,7 @@ def test_a_noisy_queue_waits_and_a_quiet_one_does_not(tmp_path: Path) -> None:
         with paused(stage):
             filling = fill(stage, "noisy")
             await stage.send("quiet", "a")
-            waiting = stage.core.shares.waiting
+            waiting = stage.core.accounting.shares.waiting
             assert waiting.keys() == {stage.broker.catalogue.queue("noisy").id}
             await stage.send("quiet", "b")
         numbers = await filling
@@ -365,7 +365,7 @@ def test_a_receiver_that_waits_at_a_queue_uses_it(tmp_path: Path) -> None:
             with paused(stage):
                 filling = fill(stage, "noisy")
                 await stage.send("quiet", "a")
-                assert stage.core.shares.waiting
+                assert stage.core.accounting.shares.waiting
             await filling
 
     play(tmp_path, plot)
@@ -378,7 +378,7 @@ def test_closing_keeps_nobody_waiting(tmp_path: Path) -> None:
         with paused(stage):
             filling = fill(stage, "noisy")
             await stage.send("quiet", "a")
-            assert stage.core.shares.waiting
+            assert stage.core.accounting.shares.waiting
             await stage.core.close()
             assert len(await filling) == 30
 
@@ -412,11 +412,11 @@ def test_small_messages_count_towards_their_share_with_their_size_on_disk(tmp_pa
             with suppress(ServerBusy):
                 while True:
                     await stage.send("noisy", "a")
-            assert 95_000 < stage.core.on_disk(noisy) < 105_000
-            assert stage.core.in_pipeline(noisy) < 10_000
+            assert 95_000 < stage.core.accounting.on_disk(noisy) < 105_000
+            assert stage.core.accounting.in_pipeline(noisy) < 10_000
             for number in range(4):
                 await stage.send("quiet", message(f"{number}", b"x" * 10_000))
         await stage.flow()
-        assert (stage.core.on_disk(noisy), stage.core.in_inbox) == (0, 0)
+        assert (stage.core.accounting.on_disk(noisy), stage.core.accounting.in_inbox) == (0, 0)
 
     play(tmp_path, plot, most_bytes=200_000)

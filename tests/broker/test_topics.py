@@ -142,8 +142,8 @@ def test_a_row_that_cannot_be_processed_is_quarantined_and_the_others_continue(t
         assert [each.number for each in await scene.broker.quarantined()] == [row.number]
         assert (await scene.counts("t")).quarantined == 1
         # It counts towards the quota of its topic until somebody discards or releases it.
-        await scene.core.refresh_sizes()
-        held = scene.core.held(scene.broker.catalogue.topic("t"))
+        await scene.core.accounting.refresh_sizes(scene.core.store)
+        held = scene.broker.held(scene.broker.catalogue.topic("t"))
         assert held == row.size == (await scene.counts("t")).size > 0
         await scene.send("t", message("c", user={"x": 1}))
         assert await scene.taken(path) == ["c"]
@@ -183,15 +183,15 @@ def test_messages_with_many_copies_go_into_smaller_commits(
         size = message("m", bytes(1000)).size
         monkeypatch.setattr("oncebus.broker.acceptor.MOST_BYTES", 4 * size)
         free = threading.Event()
-        blocked = asyncio.get_running_loop().run_in_executor(scene.core.acceptor._thread, free.wait)
-        before = scene.core.acceptor.last_commit
+        blocked = asyncio.get_running_loop().run_in_executor(scene.core.entrance.acceptor._thread, free.wait)
+        before = scene.core.entrance.acceptor.last_commit
         waiting = [asyncio.create_task(scene.send("t", message(f"{n}", bytes(1000)))) for n in range(8)]
         await asyncio.sleep(0.01)
         free.set()
         await blocked
         await asyncio.gather(*waiting)
-        assert scene.core.acceptor.last_commit - before <= commits
-        assert scene.core.acceptor.last_commit - before >= commits - 1
+        assert scene.core.entrance.acceptor.last_commit - before <= commits
+        assert scene.core.entrance.acceptor.last_commit - before >= commits - 1
         assert len(await scene.taken("t/subscriptions/s1")) == 8
 
     play(tmp_path, plot)
@@ -201,16 +201,16 @@ def test_a_version_that_rows_are_still_waiting_under_is_kept(tmp_path: Path) -> 
     async def plot(scene: Scene) -> None:
         await scene.queue()
         free = threading.Event()
-        blocked = asyncio.get_running_loop().run_in_executor(scene.core.acceptor._thread, free.wait)
+        blocked = asyncio.get_running_loop().run_in_executor(scene.core.entrance.acceptor._thread, free.wait)
         # Accepted under this version, and made durable only after the next one is in use.
         waiting = [asyncio.create_task(scene.send("q", f"m{n}")) for n in range(3)]
         await asyncio.sleep(0)
         await scene.queue("other")
-        needed_until, _ = scene.core._published[-1]
+        needed_until, _ = scene.core.catalogues._published[-1]
         free.set()
         await blocked
         await asyncio.gather(*waiting)
-        assert scene.core.acceptor.last_commit <= needed_until
+        assert scene.core.entrance.acceptor.last_commit <= needed_until
 
     play(tmp_path, plot)
 

@@ -120,7 +120,7 @@ def test_messages_are_in_one_commit_of_the_inbox_whatever_their_entities(tmp_pat
         if settles:
             await client.settle(received, via=queue.id)
         await asyncio.gather(*(scene.send("q", f"x{number}") for number in range(20)), client.commit())
-        rows = InboxReader(scene.broker.folders.inbox).read(1, scene.core.acceptor.last_commit)
+        rows = InboxReader(scene.broker.folders.inbox).read(1, scene.core.entrance.acceptor.last_commit)
         found = [row for batch in rows for row in batch.to_pylist() if row["message_id"][0] in "qto"]
         assert len(found) == 93
         assert len({row["commit"] for row in found}) == 1
@@ -280,7 +280,7 @@ def test_a_commit_is_finished_even_if_its_caller_is_cancelled(tmp_path: Path) ->
                 await asyncio.sleep(0)
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
-            await asyncio.gather(*scene.core._others, return_exceptions=True)
+            await scene.core.background.drain()
             found = await scene.taken()
             # Cancelled before it began, it did nothing.
             assert found == ["a"] or (not found and turns == 0)
@@ -362,9 +362,9 @@ def test_an_entity_that_is_deleted_fails_the_commit(tmp_path: Path) -> None:
 def test_quotas_count_all_messages_of_a_transaction(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(max_size_in_megabytes=1024)
-        held = scene.core.held
+        held = scene.core.accounting.held
         almost = (1024 << 20) - 150_000
-        scene.core.held = lambda entity: almost + held(entity)  # type: ignore[method-assign]
+        scene.core.accounting.held = lambda entity: almost + held(entity)  # type: ignore[method-assign]
         client = Client(scene)
         client.send("q", "a", body=bytes(100_000))
         with pytest.raises(QuotaExceeded, match="maximum entity size"):
@@ -372,10 +372,10 @@ def test_quotas_count_all_messages_of_a_transaction(tmp_path: Path) -> None:
         # Meanwhile somebody else has filled it.
         client.declare()
         client.send("q", "c", body=bytes(100_000))
-        scene.core.held = lambda entity: 1024 << 20  # type: ignore[method-assign]
+        scene.core.accounting.held = lambda entity: 1024 << 20  # type: ignore[method-assign]
         with pytest.raises(RolledBack, match="maximum entity size"):
             await client.commit()
-        scene.core.held = held  # type: ignore[method-assign]
+        scene.core.accounting.held = held  # type: ignore[method-assign]
         assert await scene.taken() == []
 
     play(tmp_path, plot)
@@ -399,7 +399,7 @@ def test_large_bodies_are_written_and_deleted_with_their_messages(tmp_path: Path
         with pytest.raises(RolledBack):
             await client.commit()
         await scene.rounds()
-        unused = await scene.core.run(lambda store: store.unused_body_files())
+        unused = await scene.core.store.run(lambda store: store.unused_body_files())
         files = {path.name for path in scene.broker.folders.body_files.iterdir()}
         assert files == set(unused)
 
@@ -595,7 +595,7 @@ def test_a_full_inbox_after_the_commit_only_delays_the_messages(
             raise InboxFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core.acceptor._inbox, "append", full)
+            patched.setattr(scene.core.entrance.acceptor._inbox, "append", full)
             client = Client(scene)
             client.send("q", "a", body=bytes(70_000))
             await client.settle(one)
@@ -608,7 +608,7 @@ def test_a_full_inbox_after_the_commit_only_delays_the_messages(
         await scene.rounds()
         assert await scene.taken() == ["a"]
         await scene.rounds()
-        assert await scene.core.run(lambda store: store.last_pending()) == 0
+        assert await scene.core.store.run(lambda store: store.last_pending()) == 0
 
     play(tmp_path, plot)
 
@@ -641,7 +641,7 @@ def test_a_crash_never_leaves_half_of_a_transaction(
             client.send("p", "b", "c", body=bytes(size), via=home)
             await client.settle(received, via=home)
             first.pipeline.is_paused = crash != "ingested"
-            store, inbox = first.core._store_thread._store, first.core.acceptor._inbox
+            store, inbox = first.core.store._store, first.core.entrance.acceptor._inbox
             with monkeypatch.context() as patched:
                 if crash == "before":
                     patched.setattr(store, "commit_changes", die)
@@ -650,7 +650,7 @@ def test_a_crash_never_leaves_half_of_a_transaction(
                 elif crash in ("appended", "ingested"):
                     patched.setattr(store, "pending_appended", die)
                 await asyncio.gather(client.commit(), return_exceptions=True)
-                await asyncio.gather(*first.core._others, return_exceptions=True)
+                await first.core.background.drain()
                 if crash == "ingested":
                     await first.flow()
             first.core.committer._unappended.clear()
@@ -670,8 +670,8 @@ def test_a_crash_never_leaves_half_of_a_transaction(
                 assert (q, p) == (["a"], ["b", "c"])
             found = await second.receive("p")
             assert all(len(each.body) > size for each in found)
-            assert await second.core.run(lambda store: store.last_pending()) == 0
-            assert await second.core.run(lambda store: store._tables.records.origins()) == 0
+            assert await second.core.store.run(lambda store: store.last_pending()) == 0
+            assert await second.core.store.run(lambda store: store._tables.records.origins()) == 0
             if detects and crash != "before":
                 assert len(await second.duplicates("q")) == 1
 
@@ -693,7 +693,7 @@ def test_a_second_crash_while_the_messages_are_appended_leaves_them_once(
                 client.send("q", f"after {received.message.message_id}")
                 await client.settle(received)
                 with monkeypatch.context() as patched:
-                    patched.setattr(first.core.acceptor._inbox, "append", die)
+                    patched.setattr(first.core.entrance.acceptor._inbox, "append", die)
                     await client.commit()
                 first.core.committer._unappended.clear()
             return first.time
@@ -701,17 +701,17 @@ def test_a_second_crash_while_the_messages_are_appended_leaves_them_once(
     async def second_life(time: Any) -> None:
         async with scene(tmp_path, time) as second:
             with monkeypatch.context() as patched:
-                patched.setattr(second.core._store_thread._store, "pending_appended", die)
+                patched.setattr(second.core.store._store, "pending_appended", die)
                 for _ in range(3):
                     await asyncio.gather(second.core.committer.step(), return_exceptions=True)
-                    await asyncio.gather(*second.core._others, return_exceptions=True)
+                    await second.core.background.drain()
             second.core.committer._unreported.clear()
 
     async def third_life(time: Any) -> None:
         async with scene(tmp_path, time) as third:
             await third.rounds(3)
             assert await third.taken() == ["after 1", "after 2"]
-            assert await third.core.run(lambda store: store.last_pending()) == 0
+            assert await third.core.store.run(lambda store: store.last_pending()) == 0
 
     time = asyncio.run(first_life())
     asyncio.run(second_life(time))
@@ -731,12 +731,12 @@ def test_messages_for_an_entity_that_was_deleted_meanwhile_are_forgotten(
         client.send("p", "a", body=bytes(70_000), via=home.id)
         await client.settle(received, via=home.id)
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core.acceptor._inbox, "append", full)
+            patched.setattr(scene.core.entrance.acceptor._inbox, "append", full)
             await client.commit()
         await scene.delete_queue("p")
         await scene.rounds(2)
-        assert await scene.core.run(lambda store: store.last_pending()) == 0
-        assert await scene.core.run(lambda store: store.needed_body_files()) == []
+        assert await scene.core.store.run(lambda store: store.last_pending()) == 0
+        assert await scene.core.store.run(lambda store: store.needed_body_files()) == []
 
     play(tmp_path, plot)
 
@@ -780,7 +780,7 @@ def test_an_entity_that_is_deleted_while_its_message_is_settled_fails_the_transa
         (received,) = await locked(scene, "1")
         client, catalogue = Client(scene), scene.broker.catalogue
         gate = threading.Event()
-        busy = asyncio.create_task(scene.core.run(lambda _: gate.wait()))
+        busy = asyncio.create_task(scene.core.store.run(lambda _: gate.wait()))
         settling = asyncio.create_task(client.settle(received))
         deleting = asyncio.create_task(scene.delete_queue())
         while scene.broker.catalogue is catalogue:

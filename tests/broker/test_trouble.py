@@ -47,13 +47,13 @@ def test_a_cancelled_send_is_accepted_and_counted(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         queue = await scene.queue()
         scene.pipeline.is_paused = True
-        with held_up(scene.core.acceptor._thread):
+        with held_up(scene.core.entrance.acceptor._thread):
             await give_up(asyncio.create_task(scene.send("q", message("a", bytes(500)))))
         await scene.send("q", "b")
-        assert scene.core.in_pipeline(queue.id) > 500
+        assert scene.core.accounting.in_pipeline(queue.id) > 500
         scene.pipeline.is_paused = False
         assert await scene.peeked() == ["a", "b"]
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)
 
@@ -63,7 +63,7 @@ def test_messages_received_for_a_cancelled_receiver_are_put_back(tmp_path: Path)
         await scene.queue()
         await scene.send("q", "a")
         await scene.flow()
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             await give_up(asyncio.create_task(scene.broker.receive(Q, 1)))
         [received] = await scene.broker.receive(Q, 1, wait=20)
         assert received.message.deliveries == 1
@@ -78,7 +78,7 @@ def test_whenever_a_receiver_is_cancelled_the_message_is_put_back_or_was_receive
         await scene.flow()
         for turns in range(12):
             task = asyncio.create_task(scene.broker.receive(Q, 2))
-            waited = scene.core._store_thread
+            waited = scene.core.store
             while not waited._queue and (waited._task is None or waited._task.done()):
                 await asyncio.sleep(0)
             assert waited._task is not None
@@ -105,7 +105,7 @@ def test_a_session_accepted_for_a_cancelled_receiver_is_free(tmp_path: Path) -> 
         await scene.queue(requires_session=True)
         await scene.send("q", message("a", session="s"))
         await scene.flow()
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             await give_up(asyncio.create_task(scene.broker.accept_session(Q, None)))
         lock = await scene.broker.accept_session(Q, None, wait=20)
         assert lock is not None
@@ -119,7 +119,7 @@ def test_work_not_yet_begun_for_a_cancelled_receiver_is_not_done(tmp_path: Path,
         await scene.queue()
         await scene.send("q", "a")
         await scene.flow()
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             first = asyncio.create_task(scene.broker.counts("q"))
             await asyncio.sleep(0.01)
             await give_up(asyncio.create_task(scene.broker.receive(Q, 1, mode=mode)))
@@ -136,7 +136,7 @@ def test_a_cancelled_settlement_is_done_completely_or_not_at_all(tmp_path: Path)
         await scene.send("q", "a")
         [held] = await scene.receive()
         assert held.message.token is not None
-        with held_up(scene.core._store_thread._thread):
+        with held_up(scene.core.store._thread):
             await give_up(
                 asyncio.create_task(scene.broker.settle(Q, [Settlement(Action.COMPLETE, held.message.token)]))
             )
@@ -155,7 +155,7 @@ def test_a_cancelled_change_takes_effect_and_the_next_one_works(tmp_path: Path) 
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await scene.queue("last")
-        assert scene.core._files.versions()[-1] == scene.broker.catalogue.version
+        assert scene.core.catalogues.files.versions()[-1] == scene.broker.catalogue.version
 
     play(tmp_path, plot)
 
@@ -216,7 +216,7 @@ def test_a_full_disk_refuses_a_send_with_one_clear_error_and_the_next_works(
             for _ in range(2):
                 with pytest.raises(InboxFull, match="cannot be written: No space left on device"):
                     await scene.send("q", "a")
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
         await scene.send("q", "a")
         assert await scene.peeked() == ["a"]
         assert (await scene.counts()).duplicates == 0
@@ -245,7 +245,7 @@ def test_a_commit_that_is_durable_but_not_announced_is_accepted(
 def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         queue = await scene.queue()
-        with held_up(scene.core.acceptor._thread):
+        with held_up(scene.core.entrance.acceptor._thread):
             sends = [
                 asyncio.create_task(scene.send("q", each)) for each in ("first", "a", message("bad", ttl=-(2**70)), "b")
             ]
@@ -254,7 +254,7 @@ def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path)
         assert (first, a, b) == ([1], [2], [4])
         assert isinstance(bad, RowsRefused)
         assert await scene.peeked() == ["first", "a", "b"]
-        assert scene.core.in_pipeline(queue.id) == 0
+        assert scene.core.accounting.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)
 
@@ -266,7 +266,7 @@ def test_ingest_is_retried_until_there_is_room(
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
-        store = scene.core._store_thread._store
+        store = scene.core.store._store
         ingest = store.ingest
         errors: list[Exception] = [StoreFull("no room")] * 3 + [EntryRefused("odd"), KeyError("unexpected")]
 
@@ -280,7 +280,7 @@ def test_ingest_is_retried_until_there_is_room(
         counts = await scene.counts()
         assert (counts.new, counts.duplicates, counts.active) == (1, 1, 1)
         async with asyncio.timeout(30):
-            while scene.core.trouble:
+            while scene.broker.pipeline.trouble:
                 await asyncio.sleep(0.001)
 
     play(tmp_path, plot)
@@ -298,7 +298,7 @@ def test_a_chore_that_fails_is_shown_and_tried_again(
         await scene.queue(lock_duration=5 * SECOND)
         await scene.send("q", "a")
         await scene.receive()
-        chores = scene.core._chores
+        chores = scene.core.chores
         failed = asyncio.Event()
         locks = chores.all[0]
         do = locks._do
@@ -311,7 +311,7 @@ def test_a_chore_that_fails_is_shown_and_tried_again(
         task = asyncio.create_task(chores.run())
         await failed.wait()
         await asyncio.sleep(0.02)
-        assert scene.core.trouble == "odd"
+        assert scene.broker.pipeline.trouble == "odd"
         locks._do = do
         scene.time.advance(5)
         assert ids(await scene.broker.receive(Q, 1, wait=20)) == ["a"]

@@ -33,7 +33,7 @@ def test_health_needs_no_token_and_fails_when_the_pipeline_is_silent(tmp_path: P
     async def play(front: Front) -> None:
         answer = await front.ask("GET", "/health", token=None)
         assert (answer.status, answer.text) == (200, '{"status":"healthy","message":"Service is healthy."}')
-        front.core.last_ingest_at -= 16
+        front.core.ingester.last_ingest_at -= 16
         answer = await front.ask("GET", "/health", token=None)
         assert answer.status == 503
         assert answer.json["status"] == "unhealthy"
@@ -49,7 +49,7 @@ def test_it_is_live_while_it_answers_and_ready_while_messages_flow(tmp_path: Pat
     async def play(front: Front) -> None:
         for path in ("/health/live", "/health/ready", "/health"):
             assert (await front.ask("GET", path, token=None)).status == 200
-        front.core.last_ingest_at -= 16
+        front.core.ingester.last_ingest_at -= 16
         live = await front.ask("GET", "/health/live", token=None)
         assert (live.status, live.text) == (200, '{"status":"healthy","message":"Service is live."}')
         ready = await front.ask("GET", "/health/ready", token=None)
@@ -305,7 +305,7 @@ def test_a_forget_that_the_pipeline_has_not_seen_yet_is_durable(tmp_path: Path) 
         await front.queue(requires_duplicate_detection=True)
         answer = await front.ask("POST", "/orders/$forgets", query="message-id=a")
         assert (answer.status, answer.json) == (202, {"entity": "orders", "messageId": "a", "forget": None})
-        assert front.core.lag == 1
+        assert front.broker.pipeline.lag == 1
 
     scenario(tmp_path, play, pipeline=False, read_your_sends=0.01)
 

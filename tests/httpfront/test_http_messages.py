@@ -260,7 +260,7 @@ def test_a_scheduled_message_comes_when_it_is_due(tmp_path: Path) -> None:
         await front.send("orders", MessageId="1", ScheduledEnqueueTimeUtc="Mon, 21 Sep 2026 14:14:20 GMT")
         assert await front.take_all("orders") == []
         front.time.advance(60)
-        front.core.wake_chores()
+        front.core.chores.wake()
         answer = await front.take("orders")
         assert answer.properties["EnqueuedTimeUtc"] == "Mon, 21 Sep 2026 14:14:20 GMT"
 
@@ -337,12 +337,12 @@ def test_a_full_entity_rejects_sends_and_the_backlog_counts(tmp_path: Path) -> N
         await front.queue()
         # The service does not allow a queue this small.
         small = replace(front.broker.catalogue.queue("orders"), max_size_in_megabytes=1)
-        front.core.catalogue = replace(front.core.catalogue, entities={"orders": small})
+        front.core.catalogues.current = replace(front.core.catalogues.current, entities={"orders": small})
         for _ in range(17):
             assert (await front.send("orders", b"x" * 60_000)).status == 201
         full = await front.send("orders", b"x" * 60_000)
         assert (full.status, full.headers.get("retry-after")) == (403, None)
-        held = front.core.in_pipeline(small.id)
+        held = front.core.accounting.in_pipeline(small.id)
         assert held > 17 * 60_000
         assert full.text == (
             "<Error><Code>403</Code><Detail>SubCode=40300. The maximum entity size has been reached or exceeded for "

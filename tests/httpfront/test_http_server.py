@@ -231,13 +231,13 @@ def test_a_receive_that_gives_way_returns_the_message_that_was_deleted_for_it(tm
 
         try:
             # The store is busy, and works on the receive right after `hold`, in one transaction.
-            busy = [asyncio.create_task(front.core.run(work)) for work in (lambda _: first.wait(), hold)]
+            busy = [asyncio.create_task(front.core.store.run(work)) for work in (lambda _: first.wait(), hold)]
             await asyncio.sleep(0)
-            uses = front.core.store_uses
+            uses = front.core.store.submitted
             reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
             headers = f"Host: x\r\nAuthorization: {token(front.time)}\r\n\r\n"
             writer.write(f"DELETE /orders/messages/head?timeout=60 HTTP/1.1\r\n{headers}".encode())
-            while front.core.store_uses == uses:
+            while front.core.store.submitted == uses:
                 await asyncio.sleep(0.005)
             first.set()
             await asyncio.to_thread(begun.wait)

@@ -225,7 +225,7 @@ def test_a_queue_may_have_any_name(tmp_path: Path) -> None:
 def test_a_stopping_broker_asks_to_retry_later(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue()
-        visitor.front.core._store_thread._is_closed = True
+        visitor.front.core.store._is_closed = True
         answer = await visitor.get("entity", path="orders")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
         assert "The server is shutting down." in words(answer)

@@ -19,20 +19,20 @@ def of_session(handle: int) -> Attach:
 def test_attached_receivers_are_counted_until_they_leave(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         orders = stage.broker.catalogue.queue("orders")
-        assert (stage.broker.receivers(orders), stage.broker.received_at(orders)) == (0, None)
+        assert (stage.broker.consumers.attached(orders.id), stage.broker.received_at(orders)) == (0, None)
         one, other = stage.client(), stage.client()
         await one.attached(of("orders", handle=0))
         await one.attached(of("orders", "r2", 1))
         await other.attached(of("orders"))
         await other.attached(of("orders/$deadletterqueue", "r2", 1))
-        assert stage.broker.receivers(orders) == 3
-        assert not stage.broker.is_polled(orders)
+        assert stage.broker.consumers.attached(orders.id) == 3
+        assert not stage.broker.consumers.is_polled(orders.id)
         one.do(Detach(handle=1, closed=True))
         await one.next(Detach)
-        assert stage.broker.receivers(orders) == 2
+        assert stage.broker.consumers.attached(orders.id) == 2
         one.lose()
         other.lose()
-        assert stage.broker.receivers(orders) == 0
+        assert stage.broker.consumers.attached(orders.id) == 0
         assert stage.broker.received_at(orders) is not None
 
     play(tmp_path, scenario)
@@ -44,9 +44,9 @@ def test_a_receiver_that_waits_for_a_session_is_a_consumer(tmp_path: Path) -> No
         sessions = stage.broker.catalogue.queue("sessions")
         client = stage.client()
         client.do(of_session(0))
-        assert stage.broker.receivers(sessions) == 1
+        assert stage.broker.consumers.attached(sessions.id) == 1
         client.lose()
-        assert stage.broker.receivers(sessions) == 0
+        assert stage.broker.consumers.attached(sessions.id) == 0
 
     play(tmp_path, scenario)
 
@@ -64,8 +64,8 @@ def test_asking_for_messages_is_noted_and_asking_for_dead_letters_is_not(tmp_pat
 
         # Nobody is attached, so whoever asks is polling, for one minute.
         stage.time.advance(59)
-        assert stage.broker.is_polled(orders)
+        assert stage.broker.consumers.is_polled(orders.id)
         stage.time.advance(1)
-        assert not stage.broker.is_polled(orders)
+        assert not stage.broker.consumers.is_polled(orders.id)
 
     play(tmp_path, scenario)

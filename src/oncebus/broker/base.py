@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Self
+from functools import partial
+from typing import Self, TypeVar
 
 from oncebus.broker.addresses import parse_address
-from oncebus.broker.batches import Batches
 from oncebus.broker.clock import Clock
-from oncebus.broker.consumers import Consumers
 from oncebus.broker.core import Core
-from oncebus.broker.latencies import Latencies
 from oncebus.broker.pipeline_state import PipelineState
-from oncebus.broker.refusals import Refusals
 from oncebus.broker.tracing import Tracer
 from oncebus.engine.folders import Folders
 from oncebus.engine.store import DUPLICATES_KEPT, NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
 from oncebus.model.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.values.durations import FIRST_MOMENT
 from oncebus.values.errors import OncebusError
+
+T = TypeVar("T")
 
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a query about an entity waits for messages that were accepted before it."""
@@ -37,7 +36,16 @@ class BrokerBase:
 
     def __init__(self, core: Core, read_your_sends: float) -> None:
         """Use `open` instead."""
+        self.folders = core.folders
+        self.clock = core.clock
+        # How long each step of a message's path has taken, and the newest batches that the store has ingested.
+        self.latencies = core.latencies
+        self.batches = core.ingester.batches
+        # The receivers of each entity (protocols record those that stay attached), and the requests that were refused.
+        self.consumers = core.consumers
+        self.refusals = core.refusals
         self._core = core
+        self._store = core.store
         self._admission = core.admission
         self._committer = core.committer
         self._read_your_sends = read_your_sends
@@ -80,45 +88,25 @@ class BrokerBase:
 
     def trace_with(self, tracer: Tracer) -> None:
         """Report the path of all messages to a tracer from now on."""
-        self._core.tracer = tracer
-
-    @property
-    def folders(self) -> Folders:
-        """Return where the broker keeps its data."""
-        return self._core.folders
-
-    @property
-    def latencies(self) -> Latencies:
-        """Return how long each step of a message's path has taken since the start."""
-        return self._core.latencies
-
-    @property
-    def batches(self) -> Batches:
-        """Return the newest batches that the store has ingested."""
-        return self._core.batches
-
-    @property
-    def clock(self) -> Clock:
-        """Return the broker's clock."""
-        return self._core.clock
+        self._core.tracing.tracer = tracer
 
     # Entities
 
     @property
     def catalogue(self) -> Catalogue:
         """Return all entities as they are now."""
-        return self._core.catalogue
+        return self._core.catalogues.current
 
     async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
         """Change the catalogue. `how` takes the current version and the time, and returns the next version or raises.
 
         Messages sent after this returns are accepted and routed under the new version.
         """
-        return await self._core.change(how)
+        return await self._core.catalogues.change(how)
 
     def held(self, entity: Entity) -> int:
         """Return how many bytes count towards an entity's quota, in the pipeline and (a moment ago) in the store."""
-        return self._core.held(entity)
+        return self._core.accounting.held(entity)
 
     def accessed_at(self, entity: Entity) -> int:
         """Return when an entity was last used, in microseconds since 1970.
@@ -128,31 +116,13 @@ class BrokerBase:
         last = self._core.accesses.last(entity.id)
         return FIRST_MOMENT if last is None else self._began + last
 
-    @property
-    def consumers(self) -> Consumers:
-        """Return the receivers of each entity. Protocols record those that stay attached."""
-        return self._core.consumers
-
-    def receivers(self, entity: Entity) -> int:
-        """Return how many receivers are attached to an entity now."""
-        return self._core.consumers.attached(entity.id)
-
     def received_at(self, entity: Entity) -> int | None:
         """Return when somebody last asked for messages of an entity, in microseconds since 1970; None if unknown.
 
         It is unknown until somebody asks after the broker has started.
         """
-        last = self._core.consumers.last_asked(entity.id)
+        last = self.consumers.last_asked(entity.id)
         return None if last is None else self._began + last
-
-    def is_polled(self, entity: Entity) -> bool:
-        """Return whether a consumer that does not stay attached asked for messages in the last minute."""
-        return self._core.consumers.is_polled(entity.id)
-
-    @property
-    def refusals(self) -> Refusals:
-        """Return the requests that were refused since the start."""
-        return self._core.refusals
 
     def note_refusal(self, path: str, error: Exception) -> None:
         """Count a refused request for the entity at a path.
@@ -167,35 +137,21 @@ class BrokerBase:
 
     def watch(self, watcher: Callable[[IngestReport], None]) -> None:
         """Call `watcher` after each outbox entry that the store has ingested."""
-        self._core.watchers.append(watcher)
+        self._core.ingester.watchers.append(watcher)
 
     async def counts_now(self, entities: Sequence[int]) -> list[Counts]:
         """Return the counts of entities, given by their ids, without waiting for messages in the pipeline.
 
         The id `NAMESPACE` stands for all entities together. Its totals include those of deleted entities.
         """
-        found: list[Counts] = []
-        for start in range(0, len(entities), COUNTED_AT_ONCE):
-
-            def count(store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]) -> list[Counts]:
-                return [store.counts(entity) for entity in some]
-
-            found += await self._core.run(count)
-        return found
+        return await self._read_in_steps(Store.counts, entities)
 
     async def oldest_waiting(self, entities: Sequence[int]) -> list[int | None]:
         """Return when the oldest message that waits for a receiver was enqueued, for each entity; None if none waits.
 
         A message that a receiver has locked, or whose session is locked, does not wait.
         """
-        found: list[int | None] = []
-        for start in range(0, len(entities), COUNTED_AT_ONCE):
-
-            def look(store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]) -> list[int | None]:
-                return [store.oldest_waiting(entity) for entity in some]
-
-            found += await self._core.run(look)
-        return found
+        return await self._read_in_steps(Store.oldest_waiting, entities)
 
     async def history(self, entity: Entity | None, span: Span) -> Samples:
         """Return what happened in each slot of a span up to now, for an entity or, with None, for the namespace.
@@ -203,18 +159,30 @@ class BrokerBase:
         A slot is None if nothing is known about it: the broker did not run, or the entity did not exist.
         """
         number, since = (NAMESPACE, 0) if entity is None else (entity.id, entity.created_at)
-        now = self._core.clock.steady()
-        return await self._core.run(lambda store: store.samples(number, span, now, since))
+        now = self.clock.steady()
+        return await self._store.run(lambda store: store.samples(number, span, now, since))
 
     # For the subclasses
 
+    async def _read_in_steps(self, read: Callable[[Store, int], T], entities: Sequence[int]) -> list[T]:
+        """Call `read` for each entity, in steps: others use the store in between."""
+        found: list[T] = []
+        for start in range(0, len(entities), COUNTED_AT_ONCE):
+            some = entities[start : start + COUNTED_AT_ONCE]
+            found += await self._store.run(partial(_read_each, read=read, entities=some))
+        return found
+
     def _policy(self, entity: Entity) -> Policy:
         """Return the policy of an entity. Raises `NotFound` if it was deleted after the caller found it."""
-        found = self._core.policies.get(entity.id)
+        found = self._core.catalogues.policies.get(entity.id)
         if found is None:
             raise NotFound(entity.path)
         return found
 
     async def _see_sends(self, entity: Entity) -> None:
         """Wait until messages accepted so far for an entity are visible, but no longer than `read_your_sends`."""
-        await self._core.progress.wait_for(self._core.last_sent(entity), self._read_your_sends)
+        await self._core.progress.wait_for(self._core.accounting.last_sent(entity), self._read_your_sends)
+
+
+def _read_each(store: Store, *, read: Callable[[Store, int], T], entities: Sequence[int]) -> list[T]:
+    return [read(store, entity) for entity in entities]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from oncebus.amqp import DecodeError
+from oncebus.broker.background import Background
 from oncebus.engine.inbox import BodyFiles, InboxError
 from oncebus.engine.store import Message, Store
 from oncebus.model.entities.detection_keys import CountedId, body_id
@@ -23,15 +24,13 @@ KEPT_SECONDS = 30.0
 
 MOST_AT_ONCE = 10_000
 
-StartTask = Callable[[Coroutine[Any, Any, object]], None]
-
 
 class Bodies:
-    """The bodies that have their own files. `start_task` runs a coroutine in the background."""
+    """The bodies that have their own files."""
 
-    def __init__(self, body_files: BodyFiles, start_task: StartTask) -> None:
+    def __init__(self, body_files: BodyFiles, background: Background) -> None:
         self._body_files = body_files
-        self._start_task = start_task
+        self._background = background
         # Files that no message needs, and since when that is known.
         self._unused: dict[str, float] = {}
         # Files of rows that were refused.
@@ -44,7 +43,7 @@ class Bodies:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
             # The thread cannot be stopped. Delete its files when it has finished.
-            self._start_task(self._undo(writing))
+            self._background.start(self._undo(writing))
             raise
 
     async def read(self, name: str) -> bytes:
@@ -67,7 +66,7 @@ class Bodies:
     def discard(self, names: Sequence[str]) -> None:
         """Delete files that no row will ever name, in the background."""
         if names:
-            self._start_task(asyncio.to_thread(self._body_files.delete, names))
+            self._background.start(asyncio.to_thread(self._body_files.delete, names))
 
     def refused(self, names: list[str]) -> None:
         """Record files whose rows were refused. They are kept as long as a crash could bring those rows back."""

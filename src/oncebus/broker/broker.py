@@ -11,7 +11,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
 from oncebus.broker.looking import Looking
 from oncebus.broker.receiving import Receiving
-from oncebus.broker.sending import Incoming, stored_id, with_body_ids
+from oncebus.broker.sending import Admitted, Incoming, admit_all, stored_id, with_body_ids
 from oncebus.broker.transactions import Transactions
 from oncebus.engine.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
 from oncebus.model.entities import EntityDisabled, Queue, Topic, may_send
@@ -58,15 +58,13 @@ class Broker(Receiving, Looking):
             if large:
                 # The entity may have changed, filled up or been deleted while the bodies were written.
                 entity, _ = self._check_send(path, messages)
-            # No await from here to the append: sequence numbers must have the order of the inbox.
-            rows = self._admission.rows(entity, messages, names)
-            appended = self._core.append(entity.id, rows)
+            rows, appended = self._core.entrance.submit(admit_all(entity, messages, names))
         except BaseException:
             self._core.bodies.discard(names)
             raise
         await appended
         self.latencies.send.observe(self.clock.passed() - began)
-        self._core.trace_accepted(rows, began)
+        self._core.tracing.accepted(rows, began)
         return [row["sequence"] for row in rows]
 
     async def schedule(
@@ -82,7 +80,7 @@ class Broker(Receiving, Looking):
         if not wants_original or entity is None:
             return await self.send(path, messages)
         # The records of these messages come after all that are there now.
-        after = (await self._core.run(lambda store: store.counts(entity.id))).duplicates
+        after = (await self._store.run(lambda store: store.counts(entity.id))).duplicates
         numbers = await self.send(path, messages)
         await self._see_sends(entity)
         asked = {numbers[at]: stored_id(each) for at in wants_original if (each := messages[at].message_id)}
@@ -94,7 +92,7 @@ class Broker(Receiving, Looking):
 
         `asked` has the id of each. Reads only duplicates that were recorded after the duplicate `after`.
         """
-        last = (await self._core.run(lambda store: store.counts(entity))).duplicates
+        last = (await self._store.run(lambda store: store.counts(entity))).duplicates
         ids = sorted(set(asked.values()))
         found: dict[int, int] = {}
         for start in range(after, last, RECORDS_AT_ONCE):
@@ -102,7 +100,7 @@ class Broker(Receiving, Looking):
             for at in range(0, len(ids), IDS_AT_ONCE):
                 some = ids[at : at + IDS_AT_ONCE]
                 # Others use the store between two steps.
-                dropped = await self._core.run(
+                dropped = await self._store.run(
                     partial(Store.originals, entity=entity, message_ids=some, after=start, through=through)
                 )
                 # The others are those of other requests.
@@ -130,10 +128,9 @@ class Broker(Receiving, Looking):
             else:
                 self.latencies.send.observe(self.clock.passed() - began, callers)
                 answered(None)
-                self._core.trace_accepted(rows, began)
+                self._core.tracing.accepted(rows, began)
 
-        rows = self._admission.rows(entity, messages, ())
-        self._core.append_then(entity.id, rows, answer, callers)
+        rows = self._core.entrance.enter(admit_all(entity, messages), answer, callers)
         return True
 
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
@@ -159,7 +156,7 @@ class Broker(Receiving, Looking):
         """Cancel scheduled messages. Return an outcome for each."""
         entity = addresses.sendable(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
+        return await self._store.run(lambda store: store.cancel_scheduled(entity.id, sequences))
 
     async def forget(
         self, path: str, message_id: str, *, session: str | None = None, partition_key: str | None = None
@@ -174,11 +171,10 @@ class Broker(Receiving, Looking):
         entity = self._admission.check_forget(path, message)
         if await self._admission.turn(entity, 1, 0):
             entity = self._admission.check_forget(path, message)
-        # No await from here to the append: sequence numbers must have the order of the inbox.
-        row = self._admission.forget(entity, message)
-        await self._core.append(entity.id, [row])
+        rows, appended = self._core.entrance.submit([Admitted(entity, message, is_checked=True, is_forget=True)])
+        await appended
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.forget_at(entity.id, row["sequence"]))
+        return await self._store.run(lambda store: store.forget_at(entity.id, rows[0]["sequence"]))
 
     # Queries
 
@@ -186,7 +182,7 @@ class Broker(Receiving, Looking):
         """Return the counts of an entity, including messages that were sent before the call."""
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.counts(entity.id))
+        return await self._store.run(lambda store: store.counts(entity.id))
 
     async def duplicates(
         self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
@@ -197,7 +193,7 @@ class Broker(Receiving, Looking):
         """
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._core.run(
+        return await self._store.run(
             lambda store: store.duplicates(entity.id, message_id=message_id, since=since, limit=limit, after=after)
         )
 
@@ -205,28 +201,28 @@ class Broker(Receiving, Looking):
         """Return a page of the forgets of a queue or topic, oldest first. `after` is as for `duplicates`."""
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.forgets(entity.id, limit, after))
+        return await self._store.run(lambda store: store.forgets(entity.id, limit, after))
 
     async def newest_forgets(self, path: str, limit: int = 100) -> list[Forget]:
         """Return the newest forgets of a queue or topic, newest first."""
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.newest_forgets(entity.id, limit))
+        return await self._store.run(lambda store: store.newest_forgets(entity.id, limit))
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
         """Return a page of the quarantined messages, of one entity or of all. `after` is as for `duplicates`."""
         entity = addresses.found(self.catalogue, path).id if path is not None else None
-        return await self._core.run(lambda store: store.quarantined(entity, limit, after))
+        return await self._store.run(lambda store: store.quarantined(entity, limit, after))
 
     async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
         """Delete quarantined messages for good. Return an outcome for each."""
-        return await self._core.run(lambda store: store.discard_quarantined(numbers))
+        return await self._store.run(lambda store: store.discard_quarantined(numbers))
 
     async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
         """Send quarantined messages through the pipeline again, without detection. Return an outcome for each."""
-        policies, now = self._core.policies, self._core.clock.steady()
-        outcomes = await self._core.run(lambda store: store.release_quarantined(numbers, policies, now))
-        self._core.wake_chores()
+        policies, now = self._core.catalogues.policies, self.clock.steady()
+        outcomes = await self._store.run(lambda store: store.release_quarantined(numbers, policies, now))
+        self._core.chores.wake()
         return outcomes
 
     async def delete_messages(
@@ -238,7 +234,7 @@ class Broker(Receiving, Looking):
         """
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
-        return await self._core.run(
+        return await self._store.run(
             lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue, session)
         )
 
@@ -251,16 +247,16 @@ class Broker(Receiving, Looking):
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
         if before is None:
-            before = self._core.clock.last + 1
+            before = self.clock.last + 1
         deleted = 0
         after: int | None = -1
         while after is not None and deleted < MOST_PURGED:
             # Others use the store between two steps.
-            step, after = await self._core.run(
+            step, after = await self._store.run(
                 partial(_purge, entity=entity.id, before=before, sub_queue=address.sub_queue, after=after)
             )
             deleted += step
-        counts = await self._core.run(lambda store: store.counts(entity.id))
+        counts = await self._store.run(lambda store: store.counts(entity.id))
         left = {
             SubQueue.MAIN: counts.active + counts.deferred + counts.scheduled,
             SubQueue.DEAD_LETTER: counts.dead_letter,
@@ -274,12 +270,12 @@ class Broker(Receiving, Looking):
         They skip detection and come after all messages that were accepted before.
         """
         entity = addresses.holding(self.catalogue, Address(path))
-        policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
-        self._core.note_access(entity)
-        outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
+        policy, now, behind = self._policy(entity), self.clock.stamp(), self.clock.behind()
+        self._core.accesses.note_use(entity)
+        outcomes = await self._store.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
         self._core.arrivals.notify([Place(entity.id, SubQueue.MAIN)])
         # Their return is durable already. Append them now, so that the caller's next query waits for them as for sends.
-        await self._core.forward()
+        await self._core.chores.forward()
         return outcomes
 
 

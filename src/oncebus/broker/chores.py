@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
 from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
-from oncebus.engine.store import Span, Store, Sweep
+from oncebus.engine.store import Place, Span, Store, SubQueue, Sweep
 from oncebus.model.entities import Catalogue, Entity
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Chores:
             Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
-            Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
+            Chore("sizes", partial(core.accounting.refresh_sizes, core.store), SELDOM_SECONDS),
             Chore("samples", self._take_sample),
         ]
 
@@ -96,11 +97,22 @@ class Chores:
         return next((chore.trouble.text for chore in self.all if chore.trouble.text is not None), None)
 
     def wake(self) -> None:
-        """Start the next round now."""
+        """Start the next round now: there may be something to requeue, or a new time at which a message falls due."""
         self._woken.set()
 
+    def note_settled(self, entity: int) -> None:
+        """Wake receivers and requeue, because messages of an entity were abandoned, deferred or dead-lettered."""
+        self._core.arrivals.notify([Place(entity, sub_queue) for sub_queue in SubQueue])
+        policy = self._core.catalogues.policies.get(entity)
+        if policy is not None and (policy.forward_to, policy.forward_dead_letters_to) != (None, None):
+            self.wake()
+
     async def forward(self) -> None:
-        """Requeue messages without waiting for the next round."""
+        """Requeue messages without waiting for the next round. If it fails, the next rounds retry."""
+        # An append that the caller cancels could not be reported to the store.
+        await self._core.background.finish(self._forward())
+
+    async def _forward(self) -> None:
         if await self._forwarding.attempt():
             self.wake()
 
@@ -127,7 +139,7 @@ class Chores:
 
     def _is_in_use(self) -> bool:
         """Return whether anything but the chores has used the store lately."""
-        now, uses = asyncio.get_running_loop().time(), self._core.store_uses
+        now, uses = asyncio.get_running_loop().time(), self._core.store.submitted
         if uses != self._uses:
             self._uses, self._last_used = uses, now
         return now - self._last_used < IDLE_AFTER_SECONDS
@@ -140,14 +152,14 @@ class Chores:
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
-        self._uses = self._core.store_uses
+        self._uses = self._core.store.submitted
 
     # The chores
 
     async def _end_locks(self) -> bool:
         core = self._core
-        policies, now = core.policies, core.clock.steady()
-        sweep = await core.run(lambda store: store.expire_locks(policies, now))
+        policies, now = core.catalogues.policies, core.clock.steady()
+        sweep = await core.store.run(lambda store: store.expire_locks(policies, now))
         self._next_end = sweep.next
         return self._notify(sweep)
 
@@ -155,43 +167,43 @@ class Chores:
         """Send a pulse through a new or idle pipeline, to see that it works and to keep it warm."""
         loop = asyncio.get_running_loop()
         core = self._core
-        newest = core.acceptor.last_commit
+        newest = core.entrance.acceptor.last_commit
         if self._last_commit is not None and newest != self._last_commit:
             self._last_commit, self._last_pulse = newest, loop.time()
         if loop.time() - self._last_pulse >= PULSE_SECONDS:
-            self._last_commit = await core.append_pulse()
+            self._last_commit = await core.entrance.pulse()
             self._last_pulse = loop.time()
 
     async def _fall_due(self) -> bool:
         core = self._core
         # Raises while the clock is wrong: due messages could not be stamped, and here they can still be cancelled.
         core.clock.stamp()
-        policies, now = core.policies, core.clock.steady()
-        sweep = await core.run(lambda store: store.due(policies, now))
+        policies, now = core.catalogues.policies, core.clock.steady()
+        sweep = await core.store.run(lambda store: store.due(policies, now))
         self._next_due = sweep.next
         return self._notify(sweep)
 
     async def _expire(self) -> bool:
         core = self._core
-        policies, now = core.policies, core.clock.steady()
-        return self._notify(await core.run(lambda store: store.expire(policies, now)))
+        policies, now = core.catalogues.policies, core.clock.steady()
+        return self._notify(await core.store.run(lambda store: store.expire(policies, now)))
 
     async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.prune_duplicates(now))
+        await self._core.store.run(lambda store: store.prune_duplicates(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
-        if not core.acceptor.may_return:
+        if not core.entrance.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
+        unused = await core.store.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.run(lambda store: store.forget_body_files(deleted))
+            await core.store.run(lambda store: store.forget_body_files(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
-        idle = core.accesses.idle(core.catalogue)
+        idle = core.accesses.idle(core.catalogues.current)
         if not idle:
             return
 
@@ -199,7 +211,7 @@ class Chores:
             return {each.id for each in idle if store.counts(each.id).scheduled}
 
         # A scheduled message counts as future use.
-        waiting = await core.run(with_scheduled)
+        waiting = await core.store.run(with_scheduled)
         chosen = [each for each in idle if each.id not in waiting]
 
         def delete(catalogue: Catalogue, now: int) -> Catalogue:  # noqa: ARG001
@@ -212,15 +224,12 @@ class Chores:
             return catalogue
 
         if chosen:
-            await core.change(delete)
-
-    async def _refresh_sizes(self) -> None:
-        await self._core.refresh_sizes()
+            await core.catalogues.change(delete)
 
     async def _take_sample(self) -> None:
         now = self._core.clock.steady()
         if (slot := Span.TEN_MINUTES.slot(now)) != self._slot:
-            await self._core.run(lambda store: store.take_sample(now))
+            await self._core.store.run(lambda store: store.take_sample(now))
             self._slot = slot
 
     def _notify(self, sweep: Sweep) -> bool:

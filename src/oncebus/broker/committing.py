@@ -20,11 +20,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncebus import amqp
-from oncebus.broker.admission import Admission
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.pool import Pool
-from oncebus.broker.sending import Incoming
-from oncebus.engine.inbox import Row
+from oncebus.broker.sending import Admitted, Incoming, Origin, admit
 from oncebus.engine.store import Action, Changes, Outcome, Pending
 from oncebus.model.entities import NotFound, Queue, Topic
 from oncebus.model.entities.detection_keys import CountedId
@@ -62,20 +60,11 @@ class Collected:
     then: list[Callable[[], None]] = field(default_factory=list)
 
 
-class _Admitted(NamedTuple):
-    entity: Queue | Topic
-    message: Incoming
-    is_checked: bool
-    sequence: int | None
-    body_file: str | None
-
-
 class Committer:
     """Commits the transactions of all clients. `left` is the last pending message of an earlier broker, 0 if none."""
 
-    def __init__(self, core: Core, admission: Admission, left: int) -> None:
+    def __init__(self, core: Core, left: int) -> None:
         self.core = core
-        self.admission = admission
         # The transactions that have begun to work, in that order, and the memory for their operations.
         self.working: dict[Transaction, None] = {}
         self.memory = Pool()
@@ -96,7 +85,7 @@ class Committer:
     async def commit(self, collected: Collected) -> None:
         """Commit a transaction. When this returns it is durable; if it raises, nothing of it happens."""
         # A commit that the caller cancels half way could not be finished.
-        await self.core.finish(self._commit(collected))
+        await self.core.background.finish(self._commit(collected))
 
     async def _commit(self, collected: Collected) -> None:
         sent, changes = collected.sent, collected.changes
@@ -113,7 +102,7 @@ class Committer:
             appended: Awaitable[object] = (
                 self._append_or_retry(await self._commit_changes(changes, admitted))
                 if changes
-                else self._append_alone(admitted)
+                else self._enter(admitted)
             )
         except BaseException:
             self.core.bodies.discard(names)
@@ -140,56 +129,48 @@ class Committer:
         """Check all messages, and wait for the turn of each entity that has to wait."""
         entities, counts = self._checked(sent)
         for entity in entities.values():
-            await self.admission.turn(entity, *counts[entity.id])
+            await self.core.admission.turn(entity, *counts[entity.id])
 
     def _checked(self, sent: Sequence[Sent]) -> tuple[dict[int, Queue | Topic], dict[int, tuple[int, int]]]:
         """Return the entities, and for each the number and the size of its messages. Raises unless all have room."""
         entities: dict[int, Queue | Topic] = {}
         counts: dict[int, tuple[int, int]] = {}
         for one in sent:
-            entity, _ = self.admission.check(one.path, one.messages)
+            entity, _ = self.core.admission.check(one.path, one.messages)
             if entity.id != one.entity:
                 # Deleted and created again: the client sent to the one before.
                 raise NotFound(one.path)
             number, size = counts.get(entity.id, (0, 0))
             entities[entity.id], counts[entity.id] = entity, (number + len(one.messages), size + one.size)
         for entity in entities.values():
-            self.admission.check_room(entity, counts[entity.id][1])
+            self.core.admission.check_room(entity, counts[entity.id][1])
         return entities, counts
 
-    def _admitted(self, sent: Sequence[Sent], names: Sequence[str]) -> list[_Admitted]:
+    def _admitted(self, sent: Sequence[Sent], names: Sequence[str]) -> list[Admitted]:
         # Once more: an entity may have changed, filled up or been deleted since.
         entities, _ = self._checked(sent)
         files = iter(names)
         return [
-            _Admitted(
+            admit(
                 entities[one.entity],
                 message,
-                one.own[at],
-                None if one.numbers is None else one.numbers[at],
                 next(files) if len(message.body) > LARGEST_INLINE_BODY else None,
-            )
+                one.own[at],
+            )._replace(sequence=None if one.numbers is None else one.numbers[at])
             for one in sent
             for at, message in enumerate(one.messages)
         ]
 
-    def _append_alone(self, admitted: Sequence[_Admitted]) -> asyncio.Future[int]:
-        # No await from here to the append: sequence numbers must have the order of the inbox.
-        now = self.core.clock.stamp()
-        rows = [
-            self.admission.row(
-                each.entity,
-                each.message,
-                now,
-                has_own_id=each.is_checked,
-                body_file=each.body_file,
-                sequence=each.sequence,
-            )
-            for each in admitted
-        ]
-        return self.core.append_together(rows)
+    def _enter(self, admitted: Sequence[Admitted]) -> asyncio.Future[int]:
+        """Append messages. The future resolves to their commit."""
+        core, began = self.core, self.core.clock.passed()
+        rows, durable = core.entrance.submit(admitted)
+        durable.add_done_callback(
+            lambda done: None if done.cancelled() or done.exception() else core.tracing.accepted(rows, began)
+        )
+        return durable
 
-    async def _commit_changes(self, changes: Changes, admitted: Sequence[_Admitted]) -> list[Pending]:
+    async def _commit_changes(self, changes: Changes, admitted: Sequence[Admitted]) -> list[Pending]:
         """Make the changes and keep the messages, in one store transaction."""
         core = self.core
         if admitted:
@@ -199,14 +180,13 @@ class Committer:
         for each in sent:
             # After the commit it would be too late to find that a message cannot be read.
             _incoming(each)
-        policies, now, began = core.policies, core.clock.steady(), core.clock.passed()
-        pending = await core.run(lambda store: store.commit_changes(changes, sent, policies, now))
-        if core.tracer is not None:
-            settlements = [settlement for _, settlement, _ in changes.settlements]
-            core.tracer.settled(core.catalogue, settlements, [Outcome.DONE] * len(settlements), began)
+        policies, now, began = core.catalogues.policies, core.clock.steady(), core.clock.passed()
+        pending = await core.store.run(lambda store: store.commit_changes(changes, sent, policies, now))
+        settlements = [settlement for _, settlement, _ in changes.settlements]
+        core.tracing.settled(settlements, [Outcome.DONE] * len(settlements), began)
         put_back = {entity for entity, each, _ in changes.settlements if each.action is not Action.COMPLETE}
         for entity in put_back:
-            core.note_settled(entity)
+            core.chores.note_settled(entity)
         return pending
 
     async def _append_or_retry(self, pending: Sequence[Pending]) -> None:
@@ -225,14 +205,14 @@ class Committer:
             self._unappended.append(pending)
 
     async def _append(self, pending: Sequence[Pending]) -> None:
-        body_ids = await self.core.bodies.ids(
-            [each.body_file for each in pending if each.body_file is not None and self.core.counts_bodies(each.entity)]
+        core = self.core
+        body_ids = await core.bodies.ids(
+            [each.body_file for each in pending if each.body_file and core.catalogues.counts_bodies(each.entity)]
         )
-        # No await from here to the append: sequence numbers must have the order of the inbox.
-        rows = self._rows(pending, body_ids)
-        commit = await self.core.append_together(rows) if rows else self.core.acceptor.last_commit
+        admitted = self._admit_pending(pending, body_ids)
+        commit = await self._enter(admitted) if admitted else core.entrance.acceptor.last_commit
         # Nobody has to wait until the store knows.
-        self.core.start_task(self._report_or_retry(pending, commit))
+        core.background.start(self._report_or_retry(pending, commit))
 
     async def _report_or_retry(self, pending: Sequence[Pending], commit: int) -> None:
         try:
@@ -243,34 +223,27 @@ class Committer:
 
     async def _report(self, pending: Sequence[Pending], commit: int) -> None:
         """Tell the store which messages have been appended. Until then, the next broker would append them again."""
-        await self.core.run(lambda store: store.pending_appended(pending, commit))
+        await self.core.store.run(lambda store: store.pending_appended(pending, commit))
 
-    def _rows(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Row]:
-        now, rows = self.core.clock.stamp(), []
+    def _admit_pending(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Admitted]:
+        admitted: list[Admitted] = []
         for each in pending:
-            entity = self.core.catalogue.entity(each.entity)
+            entity = self.core.catalogues.current.entity(each.entity)
             if isinstance(entity, Queue | Topic):
                 # An entity that was deleted since leaves nothing.
-                row = self.admission.row(
-                    entity,
-                    _incoming(each)._replace(body_id=body_ids.get(each.body_file or "")),
-                    now,
-                    has_own_id=bool(each.is_checked),
-                    body_file=each.body_file,
-                    sequence=each.sequence,
-                )
-                row["origin_entity"], row["origin_sequence"] = TRANSACTION, each.number
-                rows.append(row)
-        return rows
+                message = _incoming(each)._replace(body_id=body_ids.get(each.body_file or ""))
+                one = admit(entity, message, each.body_file, bool(each.is_checked))
+                admitted.append(one._replace(sequence=each.sequence, origin=Origin(TRANSACTION, each.number)))
+        return admitted
 
     async def _resume(self) -> bool:
         """Append messages that an earlier broker committed but did not append. Return whether there is more to do."""
         core, left, resumed = self.core, self._left, self._resumed
-        if core.progress.position < core.left_behind:
+        if not core.progress.has_recovered:
             # It may have appended messages without reporting them. Once the store has ingested them, it knows them.
             return False
-        appended = core.acceptor.last_commit
-        pending = await core.run(lambda store: store.next_pending(resumed, left, appended))
+        appended = core.entrance.acceptor.last_commit
+        pending = await core.store.run(lambda store: store.next_pending(resumed, left, appended))
         if not pending:
             self._left = 0
             return False
@@ -279,7 +252,7 @@ class Committer:
         return True
 
 
-def _pending(admitted: _Admitted) -> Pending:
+def _pending(admitted: Admitted) -> Pending:
     message, identity = admitted.message, admitted.message.message_id
     assert identity is not None
     return Pending(

@@ -28,13 +28,20 @@ class Accesses:
         self._last: dict[int, int] = {}
         self._changed: dict[int, int] = {}
 
-    def note_change(self, entity: int) -> None:
-        """Record that an entity was created or changed now. Its idle time begins anew, but this is not an access."""
-        self._changed[entity] = self._passed()
+    def note_change(self, entity: Entity) -> None:
+        """Record that an entity was created or changed now; for a subscription, its topic too.
+
+        Its idle time begins anew, but this is not an access.
+        """
+        self._changed |= dict.fromkeys(_with_topic(entity), self._passed())
 
     def note(self, entity: int) -> None:
         """Record that an entity is being used now."""
         self._last[entity] = self._passed()
+
+    def note_use(self, entity: Entity) -> None:
+        """Record that an entity is being used now; for a subscription, its topic too."""
+        self._last |= dict.fromkeys(_with_topic(entity), self._passed())
 
     def last(self, entity: int) -> int | None:
         """Return when an entity was last used, on the monotonic clock; None if never since the broker started."""
@@ -85,3 +92,7 @@ class Use:
                 or self._arrivals.is_expected_at(each.id)
             }
         return self._in_use <= {entity}
+
+
+def _with_topic(entity: Entity) -> tuple[int, ...]:
+    return (entity.id, entity.topic_id) if isinstance(entity, Subscription) else (entity.id,)

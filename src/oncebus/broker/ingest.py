@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from oncebus.broker.tracing import Reporter
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
 from oncebus.engine.agreement import DataMismatch
-from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Entry, Outbox
 from oncebus.engine.store import IngestReport, Store
 from oncebus.values.watching import POLL_SECONDS, Watch
@@ -30,8 +29,40 @@ CHECK_SECONDS = 1.0
 MOST_ROWS = 4_000
 MOST_BYTES = 16 << 20
 """Entries are ingested together until they have so many rows or bytes."""
+MOST_BATCHES = 100
+"""The number of newest batches to remember."""
 KEPT_ENTRIES = 9
 """The number of newest entries whose commits the inbox keeps, because Spark may run its newest batches again."""
+
+
+class IngestedBatch(NamedTuple):
+    """Outbox entries that the store ingested together. Durations are in microseconds.
+
+    `waited` is how long the oldest commit was on its way, `ingesting` how much of that came after its verdict.
+    `at` is on the broker's monotonic clock.
+    """
+
+    at: int
+    entries: int
+    commits: int
+    rows: int
+    waited: int
+    ingesting: int
+
+
+class Batches:
+    """The newest batches, newest first."""
+
+    def __init__(self) -> None:
+        self._newest: deque[IngestedBatch] = deque(maxlen=MOST_BATCHES)
+
+    def __iter__(self) -> Iterator[IngestedBatch]:
+        return reversed(self._newest)
+
+    def add(self, batch: IngestedBatch) -> None:
+        """Add a batch, and forget the oldest if there are too many. Batches without rows, pulses, are left out."""
+        if batch.rows:
+            self._newest.append(batch)
 
 
 class Ingester:
@@ -40,16 +71,27 @@ class Ingester:
     Waiting entries are ingested together, because a store transaction costs as much as hundreds of rows.
     """
 
-    def __init__(self, core: Core, folders: Folders) -> None:
+    def __init__(self, core: Core, silent_for: float) -> None:
+        """The pipeline counts as having been silent for `silent_for` seconds."""
         self._core = core
-        self._outbox = Outbox(folders.outbox)
-        self._reporter = Reporter(folders.inbox)
+        self._outbox = Outbox(core.folders.outbox)
+        self._reporter = Reporter(core.folders.inbox)
+        # Called after each outbox entry that the store has ingested.
+        self.watchers: list[Callable[[IngestReport], None]] = []
+        self.batches = Batches()
+        # On the clock of `time.monotonic`.
+        self.last_ingest_at = time.monotonic() - silent_for
         # The last commits of the newest ingested entries.
         self._ingested: deque[int] = deque(maxlen=KEPT_ENTRIES)
         # On the clock of `time.monotonic`.
         self._next_check = 0.0
         self._deleting: asyncio.Task[None] | None = None
         self.trouble = Trouble("Cannot ingest the pipeline's results; retrying")
+
+    @property
+    def lag(self) -> int:
+        """Return how many commits wait for the pipeline."""
+        return self._core.entrance.acceptor.last_commit - self._core.progress.position
 
     async def run(self) -> None:
         """Ingest entries until cancelled."""
@@ -66,7 +108,7 @@ class Ingester:
         try:
             if self._deleting is not None and self._deleting.done():
                 await self._deleted()
-            entries = self._outbox.next_entries(core.progress.position) if core.lag else []
+            entries = self._outbox.next_entries(core.progress.position) if self.lag else []
             if entries:
                 last = await self._ingest_some(entries)
                 self.trouble.over()
@@ -75,7 +117,7 @@ class Ingester:
                 self._deleting = asyncio.create_task(self._delete(last))
             else:
                 self._check_for_gap()
-                await watch.wait_in_loop(CHECK_SECONDS, poll=POLL_SECONDS if core.lag else IDLE_POLL_SECONDS)
+                await watch.wait_in_loop(CHECK_SECONDS, poll=POLL_SECONDS if self.lag else IDLE_POLL_SECONDS)
         except Exception as error:
             # Any error: giving up would stop all deliveries.
             self.trouble.met(error)
@@ -84,7 +126,7 @@ class Ingester:
     def _check_for_gap(self) -> None:
         """Raise `DataMismatch` if the next entry can never come, because a later one is already there."""
         now, position = time.monotonic(), self._core.progress.position
-        if not self._core.lag or now < self._next_check:
+        if not self.lag or now < self._next_check:
             return
         self._next_check = now + CHECK_SECONDS
         newest = self._outbox.newest()
@@ -110,7 +152,7 @@ class Ingester:
         rows, some, published = await asyncio.to_thread(_first_rows, entries)
         last = some[-1]
         after = entries[0].after
-        policies, now = core.policies, core.clock.steady()
+        policies, now = core.catalogues.policies, core.clock.steady()
         if behind := core.clock.behind():
             rows = _expiring_later(rows, behind)
 
@@ -118,15 +160,36 @@ class Ingester:
             report = store.ingest(rows, after + 1, last.last, policies, now)
             return report, {entity: store.size_of(entity) for entity in report.counted}
 
-        report, sizes = await core.run(ingest)
+        report, sizes = await core.store.run(ingest)
         # By the wall clock, because files have no other: a step of the clock only spoils a figure.
         since_judged = max(time.time_ns() // 1000 - published, 0)
-        core.ingested(last.last, report, sizes, len(some), rows.num_rows, since_judged)
+        core.accounting.note_sizes(sizes)
+        self._note_ingested(last.last, report, len(some), rows.num_rows, since_judged)
         self._ingested.append(last.last)
-        if core.tracer is not None:
+        if (tracer := core.tracing.tracer) is not None:
             # A stop waits for it.
-            await core.finish(asyncio.to_thread(self._reporter.report, core.tracer, core.catalogue, rows, some))
+            await core.background.finish(
+                asyncio.to_thread(self._reporter.report, tracer, core.catalogues.current, rows, some)
+            )
         return last
+
+    def _note_ingested(self, commit: int, report: IngestReport, entries: int, rows: int, since_judged: int) -> None:
+        """Record that the store has ingested everything up to a commit.
+
+        It took `entries` with a total of `rows`, which were complete for `since_judged` microseconds.
+        """
+        core = self._core
+        self.last_ingest_at = time.monotonic()
+        commits = commit - core.progress.position
+        core.progress.reach(commit)
+        waited = core.accounting.take(commit, since_judged)
+        ingesting = min(since_judged, waited)
+        self.batches.add(IngestedBatch(core.clock.passed(), entries, commits, rows, waited, ingesting))
+        core.arrivals.notify(report.arrived)
+        for watch in self.watchers:
+            watch(report)
+        if report.to_requeue or report.scheduled:
+            core.chores.wake()
 
     async def _deleted(self) -> None:
         """Wait for the last deletion, if any. Raises its error."""
@@ -140,7 +203,8 @@ class Ingester:
         await asyncio.to_thread(self._outbox.delete_up_to, last.after)
         if len(self._ingested) == self._ingested.maxlen:
             # Keep the commits of the newest batches: Spark may run these again.
-            await self._core.forget_up_to(self._ingested[0])
+            await self._core.entrance.acceptor.forget_up_to(self._ingested[0])
+            await self._core.catalogues.forget_up_to(self._ingested[0])
 
 
 def _first_rows(entries: Sequence[Entry]) -> tuple[pa.Table, Sequence[Entry], int]:

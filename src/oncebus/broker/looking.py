@@ -53,12 +53,12 @@ class Looking(BrokerBase):
         Reads at most `MOST_READ` messages. Locks nothing.
         """
         entity = addresses.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         await self._see_sends(entity)
         numbers: list[int] = []
         at = start
         for _ in range(MOST_READ // READ_AT_ONCE):
-            some, following = await self._core.run(
+            some, following = await self._store.run(
                 partial(
                     Store.search,
                     entity=entity.id,
@@ -75,7 +75,7 @@ class Looking(BrokerBase):
             at = following
         if len(numbers) > count:
             numbers, following = numbers[:count], numbers[count]
-        now = self._core.clock.steady()
+        now = self.clock.steady()
 
         def read(store: Store) -> list[Message]:
             found: list[Message] = []
@@ -90,7 +90,7 @@ class Looking(BrokerBase):
                     break
             return found
 
-        found = await self._core.run(read)
+        found = await self._store.run(read)
         if found and found[-1].sequence != numbers[-1]:
             following = found[-1].sequence + 1
         return Peeked(await with_bodies(found, self._core.bodies), following)
@@ -101,7 +101,7 @@ class Looking(BrokerBase):
         at = before
         for _ in range(MOST_READ // READ_AT_ONCE):
             search = partial(Store.search_everywhere, message_id=message_id, before=at, most_read=READ_AT_ONCE)
-            some, following = await self._core.run(search)
+            some, following = await self._store.run(search)
             found += some
             if following is None or len(found) >= count:
                 break
@@ -110,11 +110,11 @@ class Looking(BrokerBase):
 
     async def search_quarantine(self, message_id: str) -> list[int]:
         """Return the entities that quarantined messages with this id were sent to. Reads the newest `READ_AT_ONCE`."""
-        return await self._core.run(lambda store: store.search_quarantine(message_id, READ_AT_ONCE))
+        return await self._store.run(lambda store: store.search_quarantine(message_id, READ_AT_ONCE))
 
     async def present(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these numbers that are still there, dead letters included."""
-        return await self._core.run(lambda store: store.present(entity, sequences))
+        return await self._store.run(lambda store: store.present(entity, sequences))
 
     async def newest_duplicates(
         self, path: str, *, since: int = 0, limit: int = 100, before: int | None = None
@@ -125,7 +125,7 @@ class Looking(BrokerBase):
         """
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.newest_duplicates(entity.id, since, limit, before))
+        return await self._store.run(lambda store: store.newest_duplicates(entity.id, since, limit, before))
 
     async def newest_duplicates_of_all(self, *, since: int = 0, limit: int = 100) -> list[Duplicate]:
         """Return the newest dropped duplicates of all queues and topics since a time, newest first."""
@@ -133,13 +133,13 @@ class Looking(BrokerBase):
         found: list[Duplicate] = []
         for start in range(0, len(entities), COUNTED_AT_ONCE):
             some = entities[start : start + COUNTED_AT_ONCE]
-            found += await self._core.run(partial(Store.newest_duplicates_of, entities=some, since=since, limit=limit))
+            found += await self._store.run(partial(Store.newest_duplicates_of, entities=some, since=since, limit=limit))
         return sorted(found, key=lambda each: -each.time)[:limit]
 
     async def duplicates_since(self, path: str, since: int) -> int:
         """Return how many dropped duplicates of a queue or topic are on record since a time."""
         entity = addresses.found(self.catalogue, path)
-        return await self._core.run(lambda store: store.duplicates_since(entity.id, since))
+        return await self._store.run(lambda store: store.duplicates_since(entity.id, since))
 
     async def duplicates_with_id(self, message_id: str, limit: int = 100) -> list[Duplicate]:
         """Return the newest dropped duplicates of all queues and topics with this id, newest first."""
@@ -147,7 +147,7 @@ class Looking(BrokerBase):
         found: list[Duplicate] = []
         for start in range(0, len(entities), COUNTED_AT_ONCE):
             some = entities[start : start + COUNTED_AT_ONCE]
-            found += await self._core.run(
+            found += await self._store.run(
                 partial(Store.newest_duplicates_with_id, entities=some, message_id=message_id, limit=limit)
             )
         return sorted(found, key=lambda each: -each.time)[:limit]
@@ -160,5 +160,5 @@ class Looking(BrokerBase):
     async def discard_dead_letters(self, address: Address, sequences: Sequence[int]) -> list[Outcome]:
         """Delete dead letters for good. Return an outcome for each."""
         entity = addresses.holding(self.catalogue, address)
-        self._core.note_access(entity)
-        return await self._core.run(lambda store: store.discard_dead_letters(entity.id, sequences, address.sub_queue))
+        self._core.accesses.note_use(entity)
+        return await self._store.run(lambda store: store.discard_dead_letters(entity.id, sequences, address.sub_queue))

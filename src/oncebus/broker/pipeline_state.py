@@ -17,12 +17,12 @@ class PipelineState:
     @property
     def trouble(self) -> str | None:
         """Return the error of a part of the broker that is failing right now; None if there is none."""
-        return self._core.trouble
+        return self._core.ingester.trouble.text or self._core.chores.trouble or self._core.clock.trouble
 
     @property
     def last_commit(self) -> int:
         """Return the newest durable commit of the inbox."""
-        return self._core.acceptor.last_commit
+        return self._core.entrance.acceptor.last_commit
 
     @property
     def position(self) -> int:
@@ -32,39 +32,39 @@ class PipelineState:
     @property
     def lag(self) -> int:
         """Return how many commits wait for the pipeline."""
-        return self._core.lag
+        return self._core.ingester.lag
 
     @property
     def oldest_wait(self) -> int:
         """Return how long the oldest commit has waited, in microseconds, across restarts; 0 if none is waiting."""
-        return self._core.oldest_wait
+        return self._core.accounting.oldest_wait
 
     @property
     def last_ingest(self) -> float:
         """Return when the pipeline last produced output, in seconds of `time.monotonic`."""
-        return self._core.last_ingest_at
+        return self._core.ingester.last_ingest_at
 
     @property
     def inbox_bytes(self) -> int:
         """Return the size of the inbox on disk."""
-        return self._core.acceptor.size
+        return self._core.entrance.acceptor.size
 
     @property
     def work_per_second(self) -> float:
         """Return the last measured throughput of the pipeline. See `oncebus.broker.shares` for the unit."""
-        return self._core.shares.rate
+        return self._core.accounting.shares.rate
 
     def bytes_of(self, entity: Entity) -> int:
         """Return how many bytes of an entity are accepted and not in the store yet."""
-        return self._core.in_pipeline(entity.id)
+        return self._core.accounting.in_pipeline(entity.id)
 
     def waiting_sends(self, entity: Entity) -> int:
         """Return how many sends wait for their turn because their entity has used up its share of the pipeline."""
-        return self._core.shares.waiting.get(entity.id, 0)
+        return self._core.accounting.shares.waiting.get(entity.id, 0)
 
     def has_passed(self, entity: Entity) -> bool:
         """Return whether the pipeline has processed everything that was accepted for an entity."""
-        return self.position >= self._core.last_sent(entity)
+        return self.position >= self._core.accounting.last_sent(entity)
 
     async def wait_for(self, commit: int, seconds: float) -> bool:
         """Wait until the store has ingested a commit. Return False if that takes longer than `seconds`."""
@@ -72,6 +72,6 @@ class PipelineState:
 
     async def probe(self) -> None:
         """Send a pulse through the pipeline and wait until it is processed. Raises if the inbox refuses it."""
-        commit = await self._core.append_pulse()
+        commit = await self._core.entrance.pulse()
         while not await self.wait_for(commit, WAIT_SECONDS):
             pass

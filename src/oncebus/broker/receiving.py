@@ -59,11 +59,11 @@ class Receiving(BrokerBase):
         async def attempt() -> list[Message]:
             nonlocal began
             began = self.clock.passed()
-            policy, now = self._policy(entity), self._core.clock.steady()
-            self._core.note_access(entity)
+            policy, now = self._policy(entity), self.clock.steady()
+            self._core.accesses.note_use(entity)
             if address.sub_queue is SubQueue.MAIN:
-                self._core.consumers.note(entity.id)
-            return await self._core.run(
+                self.consumers.note(entity.id)
+            return await self._store.run(
                 lambda store: store.receive(
                     entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
                 ),
@@ -101,8 +101,8 @@ class Receiving(BrokerBase):
             self.catalogue, address, is_sessionful=session is not None, is_browser=session is None
         )
         await self._see_sends(entity)
-        policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
-        found = await self._core.run(
+        policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
+        found = await self._store.run(
             lambda store: store.receive_deferred(
                 entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
             ),
@@ -118,19 +118,18 @@ class Receiving(BrokerBase):
         The lock of a message that a transaction settles is not touched until that has ended.
         """
         entity = addresses.holding(self.catalogue, address)
-        policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
-        self._core.note_access(entity)
+        policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
+        self._core.accesses.note_use(entity)
         enlisted = self._core.committer.enlisted
         taken = {each.token for each in settlements if each.token in enlisted} if enlisted else set()
         free = [each for each in settlements if each.token not in taken] if taken else settlements
-        outcomes = await self._core.run(lambda store: store.settle(entity.id, free, policy, now, session=session))
+        outcomes = await self._store.run(lambda store: store.settle(entity.id, free, policy, now, session=session))
         if taken:
             done = iter(outcomes)
             outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
-        if self._core.tracer is not None:
-            self._core.tracer.settled(self.catalogue, settlements, outcomes, began)
+        self._core.tracing.settled(settlements, outcomes, began)
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
-            self._core.note_settled(entity.id)
+            self._core.chores.note_settled(entity.id)
         return outcomes
 
     def when_rolled_back(self, token: bytes, then: Callable[[], object]) -> None:
@@ -147,17 +146,17 @@ class Receiving(BrokerBase):
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed."""
         entity = addresses.holding(self.catalogue, address)
-        policy, now = self._policy(entity), self._core.clock.steady()
-        self._core.note_access(entity)
-        return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
+        policy, now = self._policy(entity), self.clock.steady()
+        self._core.accesses.note_use(entity)
+        return await self._store.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
 
     async def locked_until(
         self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
     ) -> list[int | None]:
         """Return when the locks with these tokens expire; None for each that is lost."""
         entity = addresses.holding(self.catalogue, address)
-        now = self._core.clock.steady()
-        return await self._core.run(lambda store: store.locked_until(entity.id, tokens, now, session))
+        now = self.clock.steady()
+        return await self._store.run(lambda store: store.locked_until(entity.id, tokens, now, session))
 
     async def peek(
         self,
@@ -169,10 +168,10 @@ class Receiving(BrokerBase):
     ) -> list[Received]:
         """Return messages in any state from a sequence number on, without locking them."""
         entity = self.browsable(address)
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         await self._see_sends(entity)
-        now = self._core.clock.steady()
-        found = await self._core.run(
+        now = self.clock.steady()
+        found = await self._store.run(
             lambda store: store.peek(entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes)
         )
         return await with_bodies(found, self._core.bodies)
@@ -188,10 +187,10 @@ class Receiving(BrokerBase):
         place = Place(entity.id, SubQueue.MAIN)
 
         async def attempt() -> SessionLock | None:
-            policy, now = self._policy(entity), self._core.clock.steady()
-            self._core.note_access(entity)
-            self._core.consumers.note(entity.id)
-            return await self._core.run(
+            policy, now = self._policy(entity), self.clock.steady()
+            self._core.accesses.note_use(entity)
+            self.consumers.note(entity.id)
+            return await self._store.run(
                 lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._release
             )
 
@@ -199,25 +198,25 @@ class Receiving(BrokerBase):
 
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Renew the lock of a session. Raises `SessionLockLost`."""
-        policy, now = self._policy(self._of_lock(lock)), self._core.clock.steady()
-        return await self._core.run(lambda store: store.renew_session(lock, policy, now))
+        policy, now = self._policy(self._of_lock(lock)), self.clock.steady()
+        return await self._store.run(lambda store: store.renew_session(lock, policy, now))
 
     async def release_session(self, lock: SessionLock) -> None:
         """Release a session and the messages that were received in it and not settled."""
         policy = self._policy(self._of_lock(lock))
-        sweep = await self._core.run(lambda store: store.release_session(lock, policy))
+        sweep = await self._store.run(lambda store: store.release_session(lock, policy))
         self._core.arrivals.notify(sweep.arrived)
 
     async def session_state(self, lock: SessionLock) -> bytes | None:
         """Return the state that receivers have stored in a session."""
         self._of_lock(lock)
-        return await self._core.run(lambda store: store.session_state(lock.entity, lock.session))
+        return await self._store.run(lambda store: store.session_state(lock.entity, lock.session))
 
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         self._of_lock(lock)
-        now = self._core.clock.steady()
-        await self._core.run(lambda store: store.set_session_state(lock, state, now))
+        now = self.clock.steady()
+        await self._store.run(lambda store: store.set_session_state(lock, state, now))
 
     async def sessions(
         self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
@@ -228,7 +227,7 @@ class Receiving(BrokerBase):
         """
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
-        return await self._core.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
+        return await self._store.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
 
     # Helpers
 
@@ -236,7 +235,7 @@ class Receiving(BrokerBase):
         entity = self.catalogue.entity(lock.entity)
         if entity is None:
             raise SessionLockLost(f"Session '{lock.session}' is no longer locked: its entity was deleted.")
-        self._core.note_access(entity)
+        self._core.accesses.note_use(entity)
         return entity
 
     def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
@@ -246,11 +245,11 @@ class Receiving(BrokerBase):
         """
         settlements = [Settlement(Action.RELEASE, message.token) for message in messages if message.token is not None]
         if settlements:
-            self._core.start_task(self.settle(Address(entity.path), settlements))
+            self._core.background.start(self.settle(Address(entity.path), settlements))
 
     def _release(self, lock: SessionLock | None) -> None:
         if lock is not None:
-            self._core.start_task(self.release_session(lock))
+            self._core.background.start(self.release_session(lock))
 
     async def _wait_at(self, place: Place, attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
         """Call `attempt` now and at every arrival, until it finds something or the patience is over.
@@ -271,8 +270,7 @@ class Receiving(BrokerBase):
             whole = await with_bodies(messages, self._core.bodies)
             if mode is Mode.RECEIVE_AND_DELETE:
                 whole = await self._deleted(entity, whole)
-            if self._core.tracer is not None:
-                self._core.tracer.delivered(self.catalogue, [each.message for each in whole], began)
+            self._core.tracing.delivered([each.message for each in whole], began)
             return whole
         except asyncio.CancelledError:
             self._put_back(entity, messages)

@@ -13,13 +13,12 @@ from oncebus import amqp
 from oncebus.broker.sending import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
+    Admitted,
     Incoming,
     Origin,
     check,
     check_quota,
-    row_of,
 )
-from oncebus.engine.inbox import Row
 from oncebus.engine.store import Message, Requeue, RequeueKind, Store
 from oncebus.model.entities import EntityError, NotFound, Queue, Topic
 from oncebus.model.entities.detection_keys import CountedId
@@ -46,19 +45,19 @@ class Requeuer:
 
     async def _step(self) -> bool:
         core = self._core
-        if core.progress.position < core.left_behind:
+        if not core.progress.has_recovered:
             # An earlier run may have appended messages and crashed before it reported them to the store. Wait until
             # the store has ingested them, or they would be appended twice.
             return False
         await self._report()
-        if not core.has_room:
+        if not core.accounting.has_room:
             # The messages are just as safe in the store. Continue when the pipeline has processed some of its backlog.
             return False
-        policies, appended = core.policies, core.acceptor.last_commit
+        policies, appended = core.catalogues.policies, core.entrance.acceptor.last_commit
         if not self._has_begun:
-            await core.run(lambda store: store.begin_requeue(appended))
+            await core.store.run(lambda store: store.begin_requeue(appended))
             self._has_begun = True
-        batch = await core.run(lambda store: store.requeue_batch(policies, appended))
+        batch = await core.store.run(lambda store: store.requeue_batch(policies, appended))
         by_target: dict[int, list[Requeue]] = {}
         for requeue in batch:
             by_target.setdefault(requeue.target, []).append(requeue)
@@ -70,28 +69,28 @@ class Requeuer:
         core = self._core
         accepted: list[Requeue] = []
         refused: list[tuple[Requeue, str, str]] = []
-        rows: list[Row] = []
+        admitted: list[Admitted] = []
         added = 0
         names = [each.message.body_file for each in requeues if each.message.body_file is not None]
-        body_ids = await core.bodies.ids(names) if names and core.counts_bodies(target) else {}
+        body_ids = await core.bodies.ids(names) if names and core.catalogues.counts_bodies(target) else {}
         for requeue in requeues:
-            if requeue.message.entity not in core.policies:
+            if requeue.message.entity not in core.catalogues.policies:
                 # The entity was deleted meanwhile, with its messages. Nothing of it may be appended any more.
                 continue
             try:
-                row = self._row_of(requeue, added, body_ids)
+                one = self._admit(requeue, added, body_ids)
             except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
                 # A retry would fail as well, and would hold up the other messages.
                 refused.append((requeue, type(error).__name__, str(error)))
             else:
                 accepted.append(requeue)
-                rows.append(row)
-                added += row["size"]
-        if rows:
+                admitted.append(one)
+                added += one.message.size
+        if admitted:
+            _, appended = core.entrance.submit(admitted)
             for used in {target, *(requeue.message.entity for requeue in accepted)}:
                 core.accesses.note(used)
-            # No await between the stamps and this append: the rows of the inbox must be in the order of their times.
-            self._appended.append((accepted, await core.append(target, rows)))
+            self._appended.append((accepted, await appended))
             await self._report()
         if refused:
 
@@ -99,7 +98,7 @@ class Requeuer:
                 for requeue, reason, text in refused:
                     store.requeue_refused([requeue], reason, text)
 
-            await core.run(refuse)
+            await core.store.run(refuse)
 
     async def _report(self) -> None:
         """Tell the store which messages have been appended.
@@ -107,13 +106,13 @@ class Requeuer:
         They must not be appended again before the store knows that.
         """
         while self._appended:
-            self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
+            self._core.accounting.note_sizes(await self._core.store.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
 
-    def _row_of(self, requeue: Requeue, added: int, body_ids: Mapping[str, CountedId]) -> Row:
-        """Return the row to append. `added` is how many bytes go to the same target before it."""
+    def _admit(self, requeue: Requeue, added: int, body_ids: Mapping[str, CountedId]) -> Admitted:
+        """Return the message to append, unless its target rejects it. `added` bytes go there before it."""
         core, message = self._core, requeue.message
-        target = core.catalogue.entity(requeue.target)
+        target = core.catalogues.current.entity(requeue.target)
         if not isinstance(target, Queue | Topic):
             raise NotFound(str(requeue.target))
         is_judged, is_dead = requeue.kind is RequeueKind.DUE, requeue.kind is RequeueKind.FORWARD_DEAD_LETTER
@@ -131,24 +130,16 @@ class Requeuer:
             body_id=body_ids.get(message.body_file or ""),
         )
         if not is_judged:
-            check(target, core.catalogue.namespace, [incoming])
-            check_quota(target, core.held(target) + added, incoming.size)
+            check(target, core.catalogues.current.namespace, [incoming])
+            check_quota(target, core.accounting.held(target) + added, incoming.size)
         # Dead letters do not expire: the target gives a forwarded one a new time to live.
         expires = None if is_dead else message.expires
         origin = Origin(message.entity, message.sequence, requeue.hops, expires)
         if is_judged:
             partition = partition_in(message.sequence) if target.enable_partitioning else 0
             origin = replace(origin, partition=partition, scheduled=message.scheduled)
-        return row_of(
-            target,
-            incoming,
-            core.numbers,
-            core.clock.stamp(message.scheduled or 0),
-            message.sequence,
-            is_checked=not is_judged,
-            body_file=message.body_file,
-            origin=origin,
-        )
+        least = message.scheduled or 0
+        return Admitted(target, incoming, not is_judged, message.body_file, origin=origin, least=least)
 
 
 def _note_requeued(requeues: Sequence[Requeue], commit: int, store: Store) -> dict[int, int]:

@@ -25,7 +25,7 @@ from oncebus.model.entities import (
 )
 from oncebus.model.entities.detection_keys import BODY, CountedId, counted_id, property_of
 from oncebus.model.entities.limits import largest_message
-from oncebus.model.messages import PARTITION_SHIFT, key_of, key_of_kind
+from oncebus.model.messages import LARGEST_INLINE_BODY, PARTITION_SHIFT, key_of, key_of_kind
 from oncebus.values.durations import LAST_MOMENT
 from oncebus.values.errors import ErrorKind
 
@@ -82,10 +82,43 @@ class Origin:
 
     entity: int
     sequence: int
-    hops: int
-    expires: int | None
+    hops: int = 0
+    expires: int | None = None
     partition: int | None = None
     scheduled: int | None = None
+
+
+class Admitted(NamedTuple):
+    """A message with an id that has passed all checks and may enter the inbox.
+
+    `is_checked` says whether detection looks up and remembers its id, `is_forget` whether it only forgets that. If
+    `sequence` is given, the message was numbered in advance: the row is scheduled for the message's own time, or for
+    the next moment if that has passed, and gets another number then. `least` is the earliest stamp: see `Clock.stamp`.
+    """
+
+    entity: Queue | Topic
+    message: Incoming
+    is_checked: bool
+    body_file: str | None = None
+    sequence: int | None = None
+    origin: Origin | None = None
+    least: int = 0
+    is_forget: bool = False
+
+
+def admit(entity: Queue | Topic, message: Incoming, body_file: str | None, has_own_id: bool) -> Admitted:
+    """Return an admitted message. Under a detection key, it counts even if its sender gave it no MessageId."""
+    return Admitted(entity, message, has_own_id or entity.detection_key is not None, body_file)
+
+
+def admit_all(entity: Queue | Topic, messages: Sequence[Incoming], names: Iterable[str] = ()) -> list[Admitted]:
+    """Return admitted messages. `names` has the body files of the large ones, in the same order."""
+    files, admitted = iter(names), []
+    for each in messages:
+        message, has_own_id = (each, True) if each.message_id else with_id(each)
+        body_file = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
+        admitted.append(admit(entity, message, body_file, has_own_id))
+    return admitted
 
 
 def with_id(message: Incoming) -> tuple[Incoming, bool]:
@@ -232,24 +265,12 @@ def number_of(
     return numbers.next(entity.id, partition)
 
 
-def row_of(
-    entity: Queue | Topic,
-    message: Incoming,
-    numbers: SequenceNumbers,
-    now: int,
-    turn: int,
-    *,
-    is_checked: bool,
-    body_file: str | None = None,
-    origin: Origin | None = None,
-    sequence: int | None = None,
-) -> Row:
-    """Return the row of a message that has passed `check`, with the next sequence number.
+def row_of(admitted: Admitted, numbers: SequenceNumbers, now: int, turn: int) -> Row:
+    """Return the row of a message, with the next sequence number.
 
-    `is_checked` says whether detection looks up and remembers its id. `turn` chooses the partition of a message without
-    a key. If `sequence` is given, the message was numbered in advance: the row is scheduled for the message's own time,
-    or for `now + 1` if that has passed. The message gets another number when it falls due.
+    `turn` chooses the partition of a message without a key.
     """
+    entity, message, is_checked, body_file, sequence, origin, _, _ = admitted
     head, body, identity, session, partition_key, scheduled, own_ttl, body_in_file, _ = message
     assert identity is not None
     of_entity = entity.id
@@ -291,22 +312,24 @@ def row_of(
         row["origin_entity"] = origin.entity
         row["origin_sequence"] = origin.sequence
         row["hops"] = origin.hops
-        row["scheduled"] = origin.scheduled
+        if origin.scheduled is not None:
+            row["scheduled"] = origin.scheduled
         ends = [end for end in (origin.expires, row.get("expires")) if end is not None]
         row["expires"] = min(ends, default=None)
     return row
 
 
-def forget_of(entity: Queue | Topic, message: Incoming, numbers: SequenceNumbers, now: int) -> Row:
+def forget_of(admitted: Admitted, numbers: SequenceNumbers, now: int, turn: int) -> Row:
     """Return the row that makes detection forget the key of a message, which has passed `check_forget`.
 
     It takes a sequence number of its own, which names it in the record. Where a property counts, the message id is the
     text of the property.
     """
+    entity, message = admitted.entity, admitted.message
     if entity.detection_key is not None:
         user = {property_of(entity.detection_key) or "": message.message_id}
-        message = message._replace(head=amqp.head.encode_head(None, user))
-    row = row_of(entity, message, numbers, now, 0, is_checked=True)
+        admitted = admitted._replace(message=message._replace(head=amqp.head.encode_head(None, user)))
+    row = row_of(admitted, numbers, now, turn)
     row["window"] = -row["window"]
     row["expires"] = None
     return row

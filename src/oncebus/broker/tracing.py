@@ -10,6 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from oncebus.broker.catalogues import Catalogues
 from oncebus.engine.inbox import InboxReader, Row
 from oncebus.engine.outbox import Entry
 from oncebus.engine.store import Message, Outcome, Settlement
@@ -45,6 +46,29 @@ class Tracer(Protocol):
     ) -> None:
         """Note that messages have been settled, or not: there is an outcome for each."""
         ...
+
+
+class Tracing:
+    """Where the parts of a broker report steps. It passes them on to the tracer, if there is one."""
+
+    def __init__(self, catalogues: Catalogues) -> None:
+        self.tracer: Tracer | None = None
+        self._catalogues = catalogues
+
+    def accepted(self, rows: Sequence[Row], began: int) -> None:
+        """See `Tracer.accepted`."""
+        if self.tracer is not None:
+            self.tracer.accepted(self._catalogues.current, rows, began)
+
+    def delivered(self, messages: Sequence[Message], began: int) -> None:
+        """See `Tracer.delivered`."""
+        if self.tracer is not None:
+            self.tracer.delivered(self._catalogues.current, messages, began)
+
+    def settled(self, settlements: Sequence[Settlement], outcomes: Sequence[Outcome], began: int) -> None:
+        """See `Tracer.settled`."""
+        if self.tracer is not None:
+            self.tracer.settled(self._catalogues.current, settlements, outcomes, began)
 
 
 class Reporter:

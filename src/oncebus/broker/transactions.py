@@ -322,7 +322,7 @@ class Work:
     ) -> None:
         self.transaction = transaction
         self._core = committer.core
-        self._admission = committer.admission
+        self._admission = committer.core.admission
         self._see_sends = see_sends
         self._via = via
         self._is_open = True
@@ -374,7 +374,7 @@ class Work:
         self._admission.check_room(entity, size + sum(each.size for each in collected.sent if each.entity == entity.id))
         self.transaction.hold(size + _CHANGE_BYTES * len(messages))
         complete = [with_id(message) for message in messages]
-        numbers = [self._admission.number(entity, message) for message, _ in complete] if in_advance else None
+        numbers = [self._core.entrance.number(entity, message) for message, _ in complete] if in_advance else None
         collected.sent.append(
             Sent(path, entity.id, [message for message, _ in complete], [own for _, own in complete], size, numbers)
         )
@@ -388,15 +388,15 @@ class Work:
         Return an outcome for each. A settlement can still fail if its lock is lost before the commit.
         """
         changes = self.transaction.collected().changes
-        entity = addresses.holding(self._core.catalogue, address)
+        entity = addresses.holding(self._core.catalogues.current, address)
         self.transaction.join(entity, self._via, sends=False)
         self._check_count(len(changes.settlements) + len(settlements))
         self.transaction.hold(sum(_size_of(each) for each in settlements))
         # The entity may be deleted meanwhile.
-        now, is_partitioned = self._core.clock.steady(), self._core.policies[entity.id].partitioned
-        self._core.note_access(entity)
+        now, is_partitioned = self._core.clock.steady(), self._core.catalogues.policies[entity.id].partitioned
+        self._core.accesses.note_use(entity)
         taken = self.transaction.enlist([each.token for each in settlements])
-        found = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
+        found = await self._core.store.run(lambda store: store.settleable(entity.id, settlements, now, session))
         changes = self.transaction.collected().changes
         if is_partitioned:
             self.transaction.keep_to(entity, (partition_in(each) for each in found if isinstance(each, int)))
@@ -416,14 +416,14 @@ class Work:
         Return an outcome for each; it can still fail if a message falls due before the commit.
         """
         changes = self.transaction.collected().changes
-        entity = addresses.sendable(self._core.catalogue, path)
+        entity = addresses.sendable(self._core.catalogues.current, path)
         self.transaction.join(entity, self._via, sends=False)
         if entity.enable_partitioning:
             self.transaction.keep_to(entity, map(partition_in, sequences))
         self._check_count(len(changes.cancelled) + len(sequences))
         self.transaction.hold(_CHANGE_BYTES * len(sequences))
         await self._see_sends(entity)
-        outcomes = await self._core.run(lambda store: store.cancellable(entity.id, sequences))
+        outcomes = await self._core.store.run(lambda store: store.cancellable(entity.id, sequences))
         changes = self.transaction.collected().changes
         self._check_outcomes(outcomes)
         changes.cancelled += [(entity.id, sequence) for sequence in sequences]
@@ -432,15 +432,15 @@ class Work:
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         changes = self.transaction.collected().changes
-        entity = self._core.catalogue.entity(lock.entity)
+        entity = self._core.catalogues.current.entity(lock.entity)
         if entity is not None:
             self.transaction.join(entity, self._via, sends=False)
-            if self._core.policies[entity.id].partitioned:
+            if self._core.catalogues.policies[entity.id].partitioned:
                 self.transaction.keep_to(entity, [decided_partition(lock.session, None, None, detects=False)])
         self._check_count(len(changes.states) + 1)
         self.transaction.hold(_CHANGE_BYTES + len(state or b""))
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.check_session(lock, now))
+        await self._core.store.run(lambda store: store.check_session(lock, now))
         self.transaction.collected().changes.states.append((lock, state))
 
     def _check_count(self, count: int) -> None:

@@ -75,11 +75,17 @@ class Patience:
 
 
 class Progress:
-    """Tracks how far the store has ingested the commits of the inbox."""
+    """Tracks how far the store has ingested the commits of the inbox. `left_behind` is the last of earlier brokers."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, left_behind: int) -> None:
         self.position = position
+        self.left_behind = left_behind
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def has_recovered(self) -> bool:
+        """Return whether the store has ingested everything that earlier brokers appended."""
+        return self.position >= self.left_behind
 
     def reach(self, position: int) -> None:
         """Record that commits up to `position` are visible now, and wake the callers that wait for them."""

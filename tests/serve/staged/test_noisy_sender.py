@@ -39,7 +39,7 @@ class Flood:
 
     async def _watch(self) -> None:
         """Record whether the senders have to wait."""
-        shares = self._stage.core.shares
+        shares = self._stage.core.accounting.shares
         while not self.is_over:
             self.has_waited = self.has_waited or bool(shares.waiting)
             await asyncio.sleep(0.01)

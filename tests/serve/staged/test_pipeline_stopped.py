@@ -75,7 +75,7 @@ def test_messages_sent_under_load_while_it_is_paused_are_accepted_and_delivered_
             before = accepted(made)
             until(lambda: accepted(made) > before + 100, "sends are accepted")
             # A commit holds no more than one message of each sender.
-            assert stage.core.lag > 30
+            assert stage.broker.pipeline.lag > 30
         after = accepted(made)
         until(lambda: accepted(made) > after + 10, "sends continue")
     assert [sender.refusals for sender in made] == [[], [], []]
@@ -96,7 +96,7 @@ def test_at_the_limit_sends_are_refused_until_the_pipeline_continues(stage: Stag
                     assert (status, retry_after) == (503, "10")
                     assert BUSY in text
                     assert f"and its share of {LIMIT} is used up. Please retry the operation later." in text
-                assert stage.core.in_pipeline(stage.broker.catalogue.queue("limited").id) <= LIMIT
+                assert stage.core.accounting.in_pipeline(stage.broker.catalogue.queue("limited").id) <= LIMIT
                 # Receivers are not refused.
                 received = stage.client.receive("limited", 0)
             after = accepted(made)
@@ -120,7 +120,7 @@ def test_at_an_entitys_quota_sends_are_refused_until_there_is_room(stage: Stage)
         until(lambda: accepted(made) > 10, "load")
         with stage.pipeline_held_up():
             until(lambda: all(sender.refusals for sender in made), "the entity is full")
-            assert stage.core.in_pipeline(small.id) > 0
+            assert stage.core.accounting.in_pipeline(small.id) > 0
         stage.flow()
         before = [len(sender.refusals) for sender in made]
         until(

@@ -48,7 +48,7 @@ def replay(stage: Stage, begun: None, seed: int) -> Replay:
         stage.run(sessions.run_during(asyncio.sleep(0.3)))
         stage.change(lambda catalogue, now: catalogue.create_rule("replayed", "some", Rule("all"), now))
         stage.run(send("gha"))
-        position, last = stage.core.progress.position, stage.core.acceptor.last_commit
+        position, last = stage.core.progress.position, stage.core.entrance.acceptor.last_commit
         # Without a gateway, nobody ingests the entries.
         stage.close_gateway()
     until(lambda: is_judged(stage, position, last), "all commits are processed", limit=PATIENCE)

@@ -27,7 +27,7 @@ def test_order_within_a_session_survives_many_kills(stage: Stage, seed: int) -> 
             await asyncio.to_thread(stage.start_pipeline)
             # Sometimes kill it again before it has processed anything.
             if chance.random() < 0.8:
-                await stage.core.progress.wait_for(stage.core.acceptor.last_commit, PATIENCE)
+                await stage.core.progress.wait_for(stage.core.entrance.acceptor.last_commit, PATIENCE)
 
     stage.run(sessions.run_during(kill()), KILLS * PATIENCE)
     stage.run(sessions.receive_all(KILLS * PATIENCE), KILLS * PATIENCE)

@@ -130,8 +130,8 @@ def _of_consumers(broker: Broker, waiting: list[tuple[Entity, int | None]]) -> I
         if isinstance(entity, Topic):
             continue
         oldest.add_metric(_about(entity), 0 if enqueued is None else max(now - enqueued, 0) / SECOND)
-        receivers.add_metric(_about(entity), broker.receivers(entity))
-        polled.add_metric(_about(entity), broker.is_polled(entity))
+        receivers.add_metric(_about(entity), broker.consumers.attached(entity.id))
+        polled.add_metric(_about(entity), broker.consumers.is_polled(entity.id))
         if (asked := broker.received_at(entity)) is not None:
             received.add_metric(_about(entity), asked / SECOND)
     yield from (oldest, receivers, polled, received)

@@ -14,10 +14,10 @@ def consumer_state(broker: Broker, entity: Queue | Subscription, backlog: int) -
 
     It is bad if messages wait and nobody receives them.
     """
-    attached, asked = broker.receivers(entity), broker.received_at(entity)
+    attached, asked = broker.consumers.attached(entity.id), broker.received_at(entity)
     if attached:
         return number(attached), "good"
-    if broker.is_polled(entity):
+    if broker.consumers.is_polled(entity.id):
         return POLLING, "good"
     text = "none" if asked is None else f"none for {span(max(broker.clock.now() - asked, 0))}"
     if entity.forward_to is not None:

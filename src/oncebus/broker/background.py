@@ -1,0 +1,48 @@
+"""Work that outlives its callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from oncebus.values.errors import OncebusError
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """The tasks that run to their end whatever happens to their callers. A broker drains them before it closes."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, doing: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine for nobody. An `OncebusError` is only logged."""
+
+        async def do() -> None:
+            try:
+                await doing
+            except OncebusError as error:
+                log.info("A background task failed: %s", error)
+
+        self._create(do())
+
+    async def finish(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, even if the caller is cancelled."""
+        task = self._create(doing)
+        # Nobody may be left to hear of its error.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Wait for the tasks that are running now. Their errors are their callers'."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _create(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

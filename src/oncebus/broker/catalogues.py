@@ -1,0 +1,140 @@
+"""The versions of the catalogue: the current one, its changes, and the old ones that rows still name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from oncebus.broker.background import Background
+from oncebus.broker.clock import Clock
+from oncebus.broker.store_thread import StoreThread
+from oncebus.broker.waiting import Arrivals
+from oncebus.engine.store import Kind, Place, Policy, Store, SubQueue
+from oncebus.model.entities import Catalogue, CatalogueFiles, Entity, Queue, Subscription, Topic
+from oncebus.model.entities.detection_keys import BODY
+from oncebus.model.entities.rule_parsing import check_expressions
+from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic
+from oncebus.values.errors import OncebusError
+
+log = logging.getLogger(__name__)
+
+Changed = Callable[[Sequence[Entity], set[int]], None]
+"""Called with the entities that were created or changed and with the ids of those that were deleted."""
+
+
+class Catalogues:
+    """The current version of the catalogue, with what follows from it. Changes are made one after the other.
+
+    `highest_commit` returns an upper bound for the commits of all rows appended so far. `changed` is called when a new
+    version has taken effect, with no await in between.
+    """
+
+    def __init__(
+        self,
+        files: CatalogueFiles,
+        current: Catalogue,
+        clock: Clock,
+        store: StoreThread,
+        arrivals: Arrivals,
+        background: Background,
+        highest_commit: Callable[[], int],
+        changed: Changed,
+    ) -> None:
+        self.files = files
+        self._clock = clock
+        self._store = store
+        self._arrivals = arrivals
+        self._background = background
+        self._highest_commit = highest_commit
+        self._changed = changed
+        self._changing = asyncio.Lock()
+        # Pairs (commit, version): rows after this commit name this version of the catalogue or a newer one.
+        self._published: deque[tuple[int, int]] = deque()
+        self._use(current)
+
+    def _use(self, current: Catalogue) -> None:
+        self.current = current
+        self.policies = _policies_of(current)
+        self._costs = costs_by_topic(current, above=1)
+
+    def cost_of(self, entity: int) -> TopicCost:
+        """Return what an entity does with each message that is sent to it."""
+        return self._costs.get(entity, LIGHT)
+
+    def counts_bodies(self, entity: int) -> bool:
+        """Return whether detection counts the bodies of an entity's messages."""
+        found = self.current.entity(entity)
+        return isinstance(found, Queue | Topic) and found.detection_key == BODY
+
+    async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
+        """See `Broker.change`."""
+        # A published version must take effect, even if the caller is cancelled.
+        return await self._background.finish(self._change(how))
+
+    async def _change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
+        async with self._changing:
+            before = self.current
+            after = how(before, self._clock.now())
+            if after is before:
+                return before
+            touched = [entity for entity in after.entities.values() if before.entity(entity.id) != entity]
+            for entity in touched:
+                for rule in entity.rules if isinstance(entity, Subscription) else ():
+                    check_expressions(rule)
+            await asyncio.to_thread(self.files.publish, after)
+            # Rows that wait for their commit may still name the previous version. And read it before the next await:
+            # after this, requeue appends nothing of deleted entities any more.
+            appended = self._highest_commit()
+            self._published.append((appended, after.version))
+            self._use(after)
+            deleted = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
+            self._changed(touched, deleted)
+            if deleted:
+                await self._delete(deleted, after.version, appended)
+            return after
+
+    async def _delete(self, entities: set[int], version: int, appended: int) -> None:
+        def delete(store: Store) -> None:
+            store.delete_entities(sorted(entities), appended)
+            store.note_catalogue(version)
+
+        try:
+            await self._store.run(delete)
+        except OncebusError as error:
+            # The entities are deleted anyway: nobody can reach their messages, and the next start deletes those.
+            log.warning("Cannot delete the messages of deleted entities; the next start deletes them: %s", error)
+        # Wake the receivers that wait there, so that they get `NotFound`.
+        self._arrivals.notify([Place(entity, sub_queue) for entity in entities for sub_queue in SubQueue])
+
+    async def forget_up_to(self, commit: int) -> None:
+        """Delete the versions that only commits up to this one name. Nobody reads these commits any more."""
+        needed = None
+        while self._published and self._published[0][0] <= commit:
+            needed = self._published.popleft()[1]
+        if needed is not None:
+            await asyncio.to_thread(self.files.delete_below, needed)
+
+
+def _policies_of(catalogue: Catalogue) -> dict[int, Policy]:
+    """Return a policy for every queue, topic and subscription, by id."""
+    return {entity.id: _policy(catalogue, entity) for entity in catalogue.entities.values()}
+
+
+def _policy(catalogue: Catalogue, entity: Entity) -> Policy:
+    if isinstance(entity, Topic):
+        return Policy(kind=Kind.TOPIC, partitioned=entity.enable_partitioning)
+    forward = catalogue.forward_target(entity.forward_to)
+    forward_dead_letters = catalogue.forward_target(entity.forward_dead_lettered_messages_to)
+    source = entity if isinstance(entity, Queue) else catalogue.topic_of(entity)
+    return Policy(
+        kind=Kind.QUEUE if isinstance(entity, Queue) else Kind.SUBSCRIPTION,
+        lock_duration=entity.lock_duration,
+        max_delivery_count=entity.max_delivery_count,
+        dead_letter_on_expiry=entity.dead_lettering_on_message_expiration,
+        requires_session=entity.requires_session,
+        forward_to=forward.id if forward else None,
+        forward_dead_letters_to=forward_dead_letters.id if forward_dead_letters else None,
+        partitioned=source.enable_partitioning,
+    )
