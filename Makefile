@@ -72,7 +72,7 @@ torture: setup test-programs ## run the long tests (kills, fuzzing, many connect
 
 # HISTORY_SEED and HISTORY_FAULTS play one again; FILE checks one that was written before.
 history: setup ## use the broker at random under random faults, and check the history
-	cd tests && $(CURDIR)/$(BIN)/python -m history $(FILE)
+	$(BIN)/python -m tests.history $(FILE)
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.
 test-compat: java ## run the operator's tests on the oldest supported PySpark

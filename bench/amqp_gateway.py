@@ -47,8 +47,7 @@ def message() -> Incoming:
 
 async def fill(broker: Broker, count: int) -> None:
     """Send messages, and wait until they have gone through detection and routing."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from broker.in_process import InProcessPipeline
+    from tests.broker.in_process import InProcessPipeline
 
     for at in range(0, count, AT_ONCE):
         await broker.send(QUEUE, [message() for _ in range(min(AT_ONCE, count - at))])

@@ -17,12 +17,12 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-import object_stores
-from cluster import QUICK_JVM, Cluster, standalone_cluster
-from drivers import quiet_session
-from object_stores import Server
-from properties import search_from
-from suites import TESTS, forbid_processes, is_slow
+from tests import object_stores
+from tests.cluster import QUICK_JVM, Cluster, standalone_cluster
+from tests.drivers import quiet_session
+from tests.object_stores import Server
+from tests.properties import search_from
+from tests.suites import TESTS, forbid_processes, is_slow
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -87,7 +87,7 @@ def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator
 _TOGETHER = (
     "tests/clients/",
     "tests/connector/",
-    "tests/serve/staged/",
+    "tests/programs/serve/staged/",
     "tests/administration/",
     "tests/frameworks/",
     "tests/recipes/",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from cluster import FILE_MANAGER
+from tests.cluster import FILE_MANAGER
 
 MAY_BE_KILLED = {"spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false"}
 """Without this, Spark refuses its own checkpoint if it was killed while it wrote the first file."""

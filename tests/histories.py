@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oncebus.detection import Rows, Verdicts, part_of
-from reference import Forget, Message, Verdict
+from tests.reference import Forget, Message, Verdict
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

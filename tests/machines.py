@@ -20,11 +20,11 @@ from typing import Literal
 
 import pytest
 
-from cluster import QUICK_JVM, daemon, running_master, wait_for, worker_command
-from drivers import LOSES_EXECUTORS, MAY_BE_KILLED
-from stalling import STALLS
+from tests.cluster import QUICK_JVM, daemon, running_master, wait_for, worker_command
+from tests.drivers import LOSES_EXECUTORS, MAY_BE_KILLED
+from tests.stalling import STALLS
 
-TESTS = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 LIMIT = 240.0
 
 Kind = Literal["worker", "executor", "python daemon", "python"]
@@ -113,7 +113,7 @@ class Machines:
         command = worker_command(self.master, self.folder, cores=self.cores)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(STALLS, str(self.stalls))
-            patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]))
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
             process = self.stack.enter_context(daemon(log, *command, under=alone))
         machine = Machine(name, process)
         self.stack.callback(machine.lose)
@@ -135,7 +135,7 @@ class Machines:
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, *script],
-                cwd=TESTS,
+                cwd=ROOT,
                 env=os.environ | QUICK_JVM | environment,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from clients import suite
+from tests.clients import suite
 
 FETCH = ("mvn", "--batch-mode", "--quiet", "--file", "pom.xml", "dependency:copy-dependencies")
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import npm
+from tests import npm
 
 HERE = Path(__file__).parent
 ACCOUNT = "devstoreaccount1"

@@ -50,7 +50,7 @@ def _starts(path: Path) -> bool:
 
 def _imports(tree: ast.Module, module: Path) -> Iterator[str]:
     """Yield the names of all imported modules, anywhere in the file; `from a import b` yields `a.b` too."""
-    package = module.relative_to(TESTS).parent.parts if module.is_relative_to(TESTS) else ()
+    package = module.relative_to(TESTS.parent).parent.parts if module.is_relative_to(TESTS) else ()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -71,7 +71,9 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 def _file_of(name: str) -> Path | None:
     """Return the file of a test module; None for any other module."""
-    place = TESTS.joinpath(*name.split("."))
+    if not name.startswith("tests."):
+        return None
+    place = TESTS.parent.joinpath(*name.split("."))
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 
 

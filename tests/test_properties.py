@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from properties import examples, search_from
-from suites import TESTS
+from tests.properties import examples, search_from
+from tests.suites import TESTS
 
 SAME = settings.get_profile("same")
 RANDOM = settings.get_profile("random")

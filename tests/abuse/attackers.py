@@ -9,11 +9,11 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 
-from amqp.sockets import Socket
 from oncebus import amqp
 from oncebus.amqp import Described, Symbol, ULong
 from oncebus.amqp.frames import SASL_FRAME, SASL_HEADER, frame
 from oncebus.model.access import AuthorizationRule
+from tests.amqp.sockets import Socket
 
 from .gateways import Gateway
 

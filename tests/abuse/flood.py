@@ -13,10 +13,10 @@ import sys
 import threading
 from typing import Any
 
-from abuse.attackers import amqp_connection
-from amqp.client import BEGIN, credit, receiver, written
 from oncebus.amqp.frames import HEARTBEAT
 from oncebus.amqp.performatives import Detach, Disposition, End, Received, Source
+from tests.abuse.attackers import amqp_connection
+from tests.amqp.client import BEGIN, credit, receiver, written
 
 CHUNK = 256 * 1024
 REFUSED = written(receiver(source=Source("nowhere"))) + written(Detach(handle=0, closed=True))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oncebus.model.access import AuthorizationRule
-from serve.programs import TESTS
+from tests.programs.serve.programs import ROOT
 
 from .gateways import Gateway
 from .victim import PATIENCE
@@ -29,8 +29,8 @@ def flooded(gateway: Gateway, kind: str, count: int, rule: AuthorizationRule | N
         "rule": None if rule is None else (rule.name, rule.primary_key),
         "certificate": None if gateway.certificate is None else str(gateway.certificate),
     }
-    words = [sys.executable, "-m", "abuse.flood", json.dumps(given)]
-    with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as flooding:
+    words = [sys.executable, "-m", "tests.abuse.flood", json.dumps(given)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as flooding:
         assert flooding.stdout is not None
         try:
             assert flooding.stdout.readline() == '"there"\n', f"{count} connections did not connect"

@@ -12,8 +12,8 @@ from typing import Any
 
 from oncebus.model.access import AuthorizationRule, KeyFile, Right
 from oncebus.programs.serve.certificate import CERTIFICATE
-from serve.clients import Client, Running
-from serve.programs import TESTS
+from tests.programs.serve.clients import Client, Running
+from tests.programs.serve.programs import ROOT
 
 QUEUES = ("quiet", "noisy")
 """The queues of every gateway: one for a victim, one for an attacker."""
@@ -83,8 +83,8 @@ def running_gateway(
 @contextmanager
 def _judge(data: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run detection and routing in a separate process, so that attackers in the test process do not slow them down."""
-    words = [sys.executable, "-m", "abuse.judge", str(data)]
-    with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE) as judging:
+    words = [sys.executable, "-m", "tests.abuse.judge", str(data)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE) as judging:
         assert judging.stdin is not None
         try:
             yield judging

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
-from abuse.attackers import allow_descriptors, amqp_connection
-from abuse.gateways import Gateway
-from amqp.client import credit, receiver, written
-from amqp.sockets import Socket
 from oncebus.amqp.frames import SASL_HEADER
 from oncebus.amqp.performatives import Attach, Source
-from serve.programs import TESTS
+from tests.abuse.attackers import allow_descriptors, amqp_connection
+from tests.abuse.gateways import Gateway
+from tests.amqp.client import credit, receiver, written
+from tests.amqp.sockets import Socket
+from tests.programs.serve.programs import ROOT
 
 _AT_ONCE = 50
 _PAUSE = 1.0
@@ -132,9 +132,9 @@ def full_of(gateway: Gateway, role: Role, count: int, queue: str = "noisy") -> I
     rule = gateway.root
     given = {"role": role, "count": count, "port": gateway.amqp_port, "queue": queue}
     given |= {"rule": rule.name, "key": rule.primary_key}
-    words = [sys.executable, "-m", "abuse.house", json.dumps(given)]
+    words = [sys.executable, "-m", "tests.abuse.house", json.dumps(given)]
     found = Guests()
-    with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as house:
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as house:
         assert house.stdin is not None
         assert house.stdout is not None
         try:

@@ -7,8 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-from broker.in_process import InProcessPipeline
 from oncebus.engine.folders import Folders
+from tests.broker.in_process import InProcessPipeline
 
 
 def main() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from amqp.client import BEGIN, receiver, sender, written
-from amqp.sockets import Socket
 from oncebus.amqp import Symbol
 from oncebus.amqp.limits import MOST_FRAME_ELEMENTS, UNTRUSTED_FRAME_ELEMENTS
 from oncebus.amqp.performatives import Source, Target
 from oncebus.model.access import AuthorizationRule, Right
+from tests.amqp.client import BEGIN, receiver, sender, written
+from tests.amqp.sockets import Socket
 
 from .attackers import attacker
 from .gateways import Gateway, running_gateway

@@ -11,7 +11,6 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from amqp.client import sender, transfer, written
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Disposition, Flow, Target
 from oncebus.broker.clock import wall_time
@@ -19,11 +18,12 @@ from oncebus.model.access import Right, make_token
 from oncebus.model.filters.budget import MOST_STEPS_OF_A_RULE
 from oncebus.protocols.portal.links import link
 from oncebus.values.durations import HOUR
-from portal.visitor import Visitor
-from serve.clients import BATCH
-from serve.programs import until
-from templates.test_template_costs import TOO_MUCH, attacks
-from templates.test_template_front import DEPLOYMENT, asked
+from tests.amqp.client import sender, transfer, written
+from tests.programs.serve.clients import BATCH
+from tests.programs.serve.programs import until
+from tests.protocols.portal.visitor import Visitor
+from tests.protocols.templates.test_template_costs import TOO_MUCH, attacks
+from tests.protocols.templates.test_template_front import DEPLOYMENT, asked
 
 from .attackers import attacker, crowd
 from .gateways import Gateway, running_gateway

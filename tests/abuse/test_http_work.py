@@ -13,8 +13,8 @@ import pytest
 from oncebus.broker.clock import wall_time
 from oncebus.model.access import Right, make_token
 from oncebus.values.durations import HOUR
-from serve.clients import BATCH
-from serve.programs import until
+from tests.programs.serve.clients import BATCH
+from tests.programs.serve.programs import until
 
 from .attackers import allow_descriptors
 from .gateways import Gateway, running_gateway

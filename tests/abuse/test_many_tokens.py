@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from amqp.client import BEGIN, credit, receiver, sender, transfer, written
-from amqp.sockets import Socket
 from oncebus import amqp
 from oncebus.amqp import AmqpValue, Properties
 from oncebus.amqp.performatives import Attach, Detach, Source, Target, Transfer
 from oncebus.broker.clock import wall_time
 from oncebus.model.access import Right, make_token
 from oncebus.values.durations import HOUR, SECOND
+from tests.amqp.client import BEGIN, credit, receiver, sender, transfer, written
+from tests.amqp.sockets import Socket
 
 from .attackers import attacker
 from .gateways import running_gateway

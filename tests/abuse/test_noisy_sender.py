@@ -6,7 +6,7 @@ import signal
 import threading
 from pathlib import Path
 
-from serve.programs import until
+from tests.programs.serve.programs import until
 
 from .gateways import Gateway, running_gateway
 from .victims import victim

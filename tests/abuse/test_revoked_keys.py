@@ -9,9 +9,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
-from amqp.client import receiver, written
 from oncebus.amqp.performatives import Attach, Detach, Source
 from oncebus.model.access import Right, WhichKey, connection_string
+from tests.amqp.client import receiver, written
 
 from .attackers import attacker
 from .gateways import running_gateway

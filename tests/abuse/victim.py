@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from abuse.attackers import amqp_connection
-from amqp.client import credit, receiver, sender, transfer, written
-from amqp.sockets import Socket
 from oncebus import amqp
 from oncebus.amqp import Properties
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Close, Disposition, Source, Target, Transfer
 from oncebus.model.access import KeyFile
-from serve.clients import Client
+from tests.abuse.attackers import amqp_connection
+from tests.amqp.client import credit, receiver, sender, transfer, written
+from tests.amqp.sockets import Socket
+from tests.programs.serve.clients import Client
 
 PATIENCE = 60.0
 ROUNDS = 5

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from serve.programs import TESTS, until
+from tests.programs.serve.programs import ROOT, until
 
 from .gateways import Gateway
 from .victim import PATIENCE, ROUNDS
@@ -55,8 +55,8 @@ def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> It
         "url": gateway.url,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "abuse.victim", json.dumps(given)],
-        cwd=TESTS,
+        [sys.executable, "-m", "tests.abuse.victim", json.dumps(given)],
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from arm.management import management
-from atom.served import administration
 from oncebus.model.entities import Tier
+from tests.protocols.arm.management import management
+from tests.protocols.atom.served import administration
 
 from .administrators import Administrator, Atom, ResourceManager
 from .served import Served, gateway_alone, whole_broker

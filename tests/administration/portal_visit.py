@@ -9,7 +9,7 @@ import httpx
 
 from oncebus.protocols.portal.links import BASE, STAMPED, STATIC, link, static_file
 from oncebus.protocols.portal.portal import PAGES
-from serve.services import PATIENCE
+from tests.programs.serve.services import PATIENCE
 
 from .served import Served
 

@@ -12,9 +12,9 @@ from oncebus.model.access import KeyFile, connection_string, make_token
 from oncebus.model.entities import Tier
 from oncebus.programs.serve.certificate import CERTIFICATE
 from oncebus.values.durations import HOUR
-from serve.clients import Client, Running
-from serve.programs import until
-from serve.services import service
+from tests.programs.serve.clients import Client, Running
+from tests.programs.serve.programs import until
+from tests.programs.serve.services import service
 
 TLS = ("--tls", "--amqps-port", "0")
 

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError, SerializationError
 
-from atom.rule_cases import CASES, IDS, Case
-from atom.served import administration
-from clients import javascript
-from clients.test_samples import DOCS, blocks
 from oncebus.model.entities import Tier
-from serve.clients import ENVIRONMENT
-from serve.programs import until
-from serve.services import PATIENCE
+from tests.clients import javascript
+from tests.clients.test_samples import DOCS, blocks
+from tests.programs.serve.clients import ENVIRONMENT
+from tests.programs.serve.programs import until
+from tests.programs.serve.services import PATIENCE
+from tests.protocols.atom.rule_cases import CASES, IDS, Case
+from tests.protocols.atom.served import administration
 
 from .administrators import Place
 from .conftest import Administrators

@@ -16,10 +16,10 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
-from atom.admin import VERSION
-from serve.clients import Client
-from serve.programs import until
-from serve.services import PATIENCE, service
+from tests.programs.serve.clients import Client
+from tests.programs.serve.programs import until
+from tests.programs.serve.services import PATIENCE, service
+from tests.protocols.atom.admin import VERSION
 
 SHORT = 1.0
 """How long to wait for messages that should not arrive."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from amqp.client import BEGIN, OPEN, credit, frames, receiver, sender, transfer, written
 from oncebus.amqp import Array, Described, Symbol, ULong, encode
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
@@ -43,6 +42,7 @@ from oncebus.amqp.performatives import (
     Source,
     Transfer,
 )
+from tests.amqp.client import BEGIN, OPEN, credit, frames, receiver, sender, transfer, written
 
 ERROR = AmqpError("amqp:internal-error", "Words", {Symbol("a"): 1})
 SASL = SASL_HEADER + frame(0, encode(Described(ULong(0x41), [Symbol("PLAIN"), b"\0u\0p", "host"])), SASL_FRAME)

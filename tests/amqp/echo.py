@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from amqp.transports import on_transport
-from in_thread import in_thread as started_in_thread
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
     CreditChanged,
@@ -24,6 +22,8 @@ from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import Accepted, AmqpError, Released, Source, Target
 from oncebus.protocols.servicebus.transport import AmqpProtocol, Wire
+from tests.amqp.transports import on_transport
+from tests.in_thread import in_thread as started_in_thread
 
 CREDIT = 50
 

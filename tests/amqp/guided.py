@@ -18,12 +18,12 @@ from random import Random
 import atheris
 
 with atheris.instrument_imports(include=["oncebus.amqp"]):
-    from amqp.conversations import STEPS, WHOLE, Server
     from oncebus import amqp
     from oncebus.amqp import DecodeError, EncodeError
     from oncebus.amqp.budget import check_elements
     from oncebus.amqp.connection import Connection
     from oncebus.amqp.frames import HEAD_SIZE, frame
+    from tests.amqp.conversations import STEPS, WHOLE, Server
 
 _CODEC, _ENGINE, _TRUSTED, _GREETS = 0, 1, 2, 4
 _GREETING = WHOLE[:3]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp.client import Client, credit
 from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
 from oncebus.amqp.performatives import Begin, Open
+from tests.amqp.client import Client, credit
 
 
 def ready(grant: int = 10, *, frame_size: int = 65536, window: int = 2048) -> tuple[Client, OutgoingLink]:

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from amqp.client import BEGIN, OPEN, Sent, frames, written
-from amqp.framed import framed
-from amqp.transports import is_websocket
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Begin, Open
+from tests.amqp.client import BEGIN, OPEN, Sent, frames, written
+from tests.amqp.framed import framed
+from tests.amqp.transports import is_websocket
 
 PATIENCE = 60
 

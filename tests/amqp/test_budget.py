@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from amqp.client import Client, kinds, receiver, written
-from amqp.values import values
 from oncebus.amqp import Array, DecodeError, Described, Symbol, ULong, decode, decode_all, decode_body, encode
 from oncebus.amqp.budget import check_elements
 from oncebus.amqp.limits import MOST_ELEMENTS, MOST_FRAME_ELEMENTS, MOST_SECTIONS
 from oncebus.amqp.message import split
 from oncebus.amqp.performatives import Close
-from properties import examples
+from tests.amqp.client import Client, kinds, receiver, written
+from tests.amqp.values import values
+from tests.properties import examples
 
 
 def elements(value: Any) -> int:

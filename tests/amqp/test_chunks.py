@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from amqp.client import Client, deliveries, transfer, written
-from amqp.conversations import WHOLE, Server, in_chunks, mutated, random_frame, shown
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Closed
+from tests.amqp.client import Client, deliveries, transfer, written
+from tests.amqp.conversations import WHOLE, Server, in_chunks, mutated, random_frame, shown
 
 
 def played(seed: int, steps: list[list[bytes]]) -> tuple[list[object], bytes]:

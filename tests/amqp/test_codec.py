@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqp.values import same, simple, values
 from oncebus.amqp import (
     DEEPEST,
     Array,
@@ -36,7 +35,8 @@ from oncebus.amqp import (
     encode,
     skip,
 )
-from properties import examples
+from tests.amqp.values import same, simple, values
+from tests.properties import examples
 
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 

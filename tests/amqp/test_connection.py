@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from amqp.client import BEGIN, OPEN, Client, credit, kinds, receiver, sender, transfer, written
 from oncebus.amqp import Described, Symbol, ULong, encode
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Closed, LinkAttached, LinkDetached, SessionBegun, SessionEnded
@@ -21,6 +20,7 @@ from oncebus.amqp.performatives import (
     Target,
     encode_performative,
 )
+from tests.amqp.client import BEGIN, OPEN, Client, credit, kinds, receiver, sender, transfer, written
 
 ERROR = AmqpError("amqp:internal-error", "Words", {Symbol("detail"): 1})
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from amqp.receiving import ready, sent_many
 from oncebus.amqp import Described, ULong
 from oncebus.amqp.events import Disposed
 from oncebus.amqp.performatives import (
@@ -18,6 +17,7 @@ from oncebus.amqp.performatives import (
     Released,
     TransactionalState,
 )
+from tests.amqp.receiving import ready, sent_many
 
 STATES = [
     Accepted(),

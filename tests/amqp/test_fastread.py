@@ -42,7 +42,7 @@ from oncebus.amqp.performatives import (
     Transfer,
     decode_performative,
 )
-from properties import examples
+from tests.properties import examples
 
 Read = Callable[[bytes, int, int], tuple[Any, ...]]
 

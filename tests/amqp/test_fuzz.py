@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from amqp.conversations import STEPS, WHOLE, Server, in_chunks, mutated, random_frame
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER, SASL_HEADER
 from oncebus.amqp.performatives import Close
+from tests.amqp.conversations import STEPS, WHOLE, Server, in_chunks, mutated, random_frame
 
 
 def check(seed: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 INPUTS = os.environ.get("AMQP_FUZZ_INPUTS", "100000")
 SECONDS_EACH = 5
 """Seconds after which an input counts as a hang."""
@@ -27,11 +27,18 @@ def test_no_input_crashes_hangs_or_grows(tmp_path: Path, seed: int) -> None:
         f"-timeout={SECONDS_EACH}",
         f"-rss_limit_mb={MEGABYTES}",
     ]
-    words = [sys.executable, "-m", "amqp.guided", str(tmp_path / "corpus"), *options, f"-artifact_prefix={tmp_path}/"]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.amqp.guided",
+        str(tmp_path / "corpus"),
+        *options,
+        f"-artifact_prefix={tmp_path}/",
+    ]
     # Through a shell: libFuzzer limits the peak of its memory, and a process inherits the peak of the one that starts
     # it, which may have run tests that needed more.
     words = ["sh", "-c", '"$@"; exit $?', "sh", *words]
-    done = subprocess.run(words, cwd=TESTS, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     output = (done.stdout + done.stderr).splitlines()
     print("\n".join(output[-5:]))
     assert done.returncode == 0, "\n".join(output[-60:])

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from amqp.client import Client, credit, deliveries, frames, kinds, sender, transfer, written
 from oncebus.amqp import Symbol
 from oncebus.amqp.events import Delivered, LinkDetached
 from oncebus.amqp.incoming import Delivery, IncomingLink
@@ -21,6 +20,7 @@ from oncebus.amqp.performatives import (
     Released,
     Transfer,
 )
+from tests.amqp.client import Client, credit, deliveries, frames, kinds, sender, transfer, written
 
 
 def ready(grant: int = 10, **fields: Any) -> tuple[Client, IncomingLink]:

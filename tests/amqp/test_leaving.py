@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from amqp.client import Client, receiver
-from amqp.receiving import ready, sent_many
 from oncebus.amqp.events import Disposed, LinkAttached, LinkDetached
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Received
+from tests.amqp.client import Client, receiver
+from tests.amqp.receiving import ready, sent_many
 
 DISPOSED = Disposition(role=True, first=0, last=1, state=Accepted())
 ANSWERED = Disposition(role=False, first=0, last=1, settled=True, state=Accepted())

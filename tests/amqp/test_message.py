@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp.values import same, simple, texts
 from oncebus.amqp import (
     AmqpSequence,
     AmqpValue,
@@ -46,7 +45,8 @@ from oncebus.amqp import (
     with_application_properties,
     with_properties,
 )
-from properties import examples
+from tests.amqp.values import same, simple, texts
+from tests.properties import examples
 
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from amqp.client import Client, Sent, credit, kinds, receiver, transfer
-from amqp.receiving import ready, sent_many
 from oncebus.amqp import EncodeError
 from oncebus.amqp.events import CreditChanged, LinkAttached
 from oncebus.amqp.limits import ENOUGH
@@ -14,6 +12,8 @@ from oncebus.amqp.performatives import (
     Flow,
     Transfer,
 )
+from tests.amqp.client import Client, Sent, credit, kinds, receiver, transfer
+from tests.amqp.receiving import ready, sent_many
 
 
 def assembled(sent: list[Sent]) -> bytes:

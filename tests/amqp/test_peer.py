@@ -9,7 +9,6 @@ import proton
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp.values import SIMPLE, descriptors, same, simple, symbols, texts
 from oncebus.amqp import (
     AmqpSequence,
     AmqpValue,
@@ -42,7 +41,8 @@ from oncebus.amqp import (
     properties,
     split,
 )
-from properties import examples
+from tests.amqp.values import SIMPLE, descriptors, same, simple, symbols, texts
+from tests.properties import examples
 
 PEERS: list[tuple[type, type, Any]] = [
     (bool, bool, proton.Data.BOOL),

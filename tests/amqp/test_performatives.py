@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp.client import receiver, sender
-from amqp.values import maps, simple, symbols, texts
 from oncebus.amqp import (
     Array,
     DecodeError,
@@ -47,7 +45,9 @@ from oncebus.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from properties import examples
+from tests.amqp.client import receiver, sender
+from tests.amqp.values import maps, simple, symbols, texts
+from tests.properties import examples
 
 FIELDS: dict[Symbol, object] = {Symbol("a"): 1, Symbol("b"): [None, "c"]}
 ERROR = AmqpError("amqp:not-found", "Words", FIELDS)

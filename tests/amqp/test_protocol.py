@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-from amqp.client import BEGIN, OPEN, credit, kinds, receiver, sender, transfer, written
-from amqp.conversations import SASL
-from amqp.echo import Echo, serving
-from amqp.sockets import PATIENCE, connected, pass_time, until
-from amqp.transports import on_transport, websockets
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event, LinkAttached, SaslInit
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER
@@ -23,6 +18,11 @@ from oncebus.amqp.limits import HANDSHAKE_SECONDS
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import AmqpError, Attach, Begin, Close, Disposition, End, Flow, Open, Transfer
 from oncebus.protocols.servicebus.transport import AmqpProtocol, Wire
+from tests.amqp.client import BEGIN, OPEN, credit, kinds, receiver, sender, transfer, written
+from tests.amqp.conversations import SASL
+from tests.amqp.echo import Echo, serving
+from tests.amqp.sockets import PATIENCE, connected, pass_time, until
+from tests.amqp.transports import on_transport, websockets
 
 PLENTY = 2**31 - 1
 

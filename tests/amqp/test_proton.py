@@ -11,8 +11,8 @@ from proton.handlers import MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from amqp.echo import Echo, in_thread
 from oncebus.amqp.performatives import Accepted, Modified, Rejected, Released
+from tests.amqp.echo import Echo, in_thread
 
 TIMEOUT = 20
 

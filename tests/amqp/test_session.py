@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, sender, transfer, written
 from oncebus.amqp import Symbol, encode
 from oncebus.amqp.events import CreditChanged, Disposed, LinkAttached, LinkDetached, SessionEnded
 from oncebus.amqp.frames import frame
@@ -24,6 +23,7 @@ from oncebus.amqp.performatives import (
     Target,
     encode_performative,
 )
+from tests.amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, sender, transfer, written
 
 ERROR = AmqpError("amqp:internal-error", "Words")
 

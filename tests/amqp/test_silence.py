@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from amqp.client import OPEN, credit, kinds, receiver, written
-from amqp.echo import Echo, EchoPeer, serving
-from amqp.sockets import Socket, connected, until
-from amqp.transports import on_transport, websockets
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT
 from oncebus.amqp.performatives import AmqpError, Attach, Close, Flow, Open
 from oncebus.protocols.servicebus.transport import AmqpProtocol
+from tests.amqp.client import OPEN, credit, kinds, receiver, written
+from tests.amqp.echo import Echo, EchoPeer, serving
+from tests.amqp.sockets import Socket, connected, until
+from tests.amqp.transports import on_transport, websockets
 
 IDLE_MS = 40
 LONGEST = 2 * IDLE_MS / 1000

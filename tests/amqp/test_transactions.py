@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from amqp.client import Client, deliveries, transfer
 from oncebus.amqp import AmqpValue, DecodeError, Described, Symbol, ULong, encode_message
 from oncebus.amqp.performatives import Accepted, TransactionalState
 from oncebus.amqp.transactions import Declare, Discharge, read_control
+from tests.amqp.client import Client, deliveries, transfer
 
 
 def control(descriptor: object, fields: list[object]) -> bytes:

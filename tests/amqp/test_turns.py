@@ -6,9 +6,6 @@ import asyncio
 
 import pytest
 
-from amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, transfer, written
-from amqp.echo import Echo, EchoPeer, serving
-from amqp.sockets import connected, until
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT
 from oncebus.amqp.limits import (
@@ -23,6 +20,9 @@ from oncebus.amqp.limits import (
 from oncebus.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Received
 from oncebus.protocols.servicebus.transport import AmqpProtocol
 from oncebus.protocols.servicebus.turns import Turns
+from tests.amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, transfer, written
+from tests.amqp.echo import Echo, EchoPeer, serving
+from tests.amqp.sockets import connected, until
 
 BEGIN_END = written(BEGIN, channel=1) + written(End(), channel=1)
 

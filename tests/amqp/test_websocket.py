@@ -13,15 +13,15 @@ import pytest
 from websockets.frames import Close as CloseFrame
 from websockets.frames import CloseCode, Frame, Opcode
 
-from amqp.client import BEGIN, OPEN, credit, receiver, sender, transfer, written
-from amqp.echo import Echo, serving
-from amqp.framed import FramedReader, FramedWriter
-from amqp.sockets import PATIENCE, Socket, connected, until
-from amqp.transports import websockets
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.limits import TRUSTED_MESSAGE_BYTES, UNTRUSTED_MESSAGE_BYTES, UNTRUSTED_MESSAGES
 from oncebus.amqp.performatives import Attach, Begin, Close, Flow, Open, Transfer
 from oncebus.protocols.servicebus.websocket import LARGEST_PAYLOAD
+from tests.amqp.client import BEGIN, OPEN, credit, receiver, sender, transfer, written
+from tests.amqp.echo import Echo, serving
+from tests.amqp.framed import FramedReader, FramedWriter
+from tests.amqp.sockets import PATIENCE, Socket, connected, until
+from tests.amqp.transports import websockets
 
 QUESTION = written(credit(0, None, echo=True))
 """A frame that is answered with a flow."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.in_process import FakeTime, InProcessPipeline, running_broker
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
@@ -19,6 +18,7 @@ from oncebus.engine.folders import Folders
 from oncebus.engine.store import Action, Counts, Duplicate, Mode, Outcome, Settlement, SubQueue
 from oncebus.model.entities import Queue, Rule, Subscription, Tier, Topic
 from oncebus.model.entities.names import subscription_path
+from tests.broker.in_process import FakeTime, InProcessPipeline, running_broker
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

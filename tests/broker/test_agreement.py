@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime, InProcessPipeline
-from broker.scenes import Scene, message, play, scene
-from broker.test_restart import copy_as_a_crash_would_leave_it
 from oncebus.broker.broker import Broker
 from oncebus.engine.agreement import DataMismatch, is_ahead, knows
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Batch
 from oncebus.ledger import Generation
 from oncebus.protocols.monitoring.health import Health
+from tests.broker.in_process import FakeTime, InProcessPipeline
+from tests.broker.scenes import Scene, message, play, scene
+from tests.broker.test_restart import copy_as_a_crash_would_leave_it
 
 PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "bodies", "checkpoint"]
 LARGE = bytes(100_000)

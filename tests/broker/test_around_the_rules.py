@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import SHARDS
-from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.errors import ServerBusy
@@ -30,6 +28,8 @@ from oncebus.model.entities import (
 )
 from oncebus.model.messages import NOBODY
 from oncebus.values.durations import LAST_MOMENT
+from tests.broker.in_process import SHARDS
+from tests.broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 
 
 def test_numbers_start_at_one_and_duplicates_leave_gaps(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus.engine.inbox import BodyFiles, InboxFull
 from oncebus.engine.store import Mode, StoreFull
 from oncebus.model.entities import Tier
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 
 LARGE = bytes(range(256)) * 400
 

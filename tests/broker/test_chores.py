@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.scenes import SECOND, Scene, message, play
 from oncebus.broker.chores import EVERY_SECONDS, IDLE_EVERY_SECONDS, Chore
 from oncebus.engine.inbox import InboxFull
+from tests.broker.scenes import SECOND, Scene, message, play
 
 
 def test_a_pulse_that_fails_holds_nothing_else_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

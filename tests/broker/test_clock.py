@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import DAY, HOUR, SECOND, Scene, message, play, scene
 from oncebus.broker.addresses import Address
 from oncebus.broker.clock import (
     LONG_PAUSE,
@@ -23,6 +21,8 @@ from oncebus.broker.clock import (
 )
 from oncebus.engine.store import SessionLockLost
 from oncebus.model.entities.limits import LONGEST_LOCK
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import DAY, HOUR, SECOND, Scene, message, play, scene
 
 START = FakeTime().now
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.scenes import HOUR, SECOND, Scene, message, play
 from oncebus.broker.sending import Incoming
 from oncebus.engine.store import NAMESPACE, Action
 from oncebus.model.entities import Rule, SqlFilter
+from tests.broker.scenes import HOUR, SECOND, Scene, message, play
 
 
 def test_every_message_counts_as_new_or_as_a_duplicate(tmp_path: Path) -> None:

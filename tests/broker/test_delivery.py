@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.scenes import DEAD, MINUTE, SECOND, Scene, ids, message, play, sequences
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Received
 from oncebus.engine.store import Action, Mode, Outcome, SessionCannotBeLocked, SessionLockLost, SubQueue
 from oncebus.model.entities import InvalidOperation, NotFound
+from tests.broker.scenes import DEAD, MINUTE, SECOND, Scene, ids, message, play, sequences
 
 Q = Address("q")
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.scenes import SECOND, Scene, message, play
-from broker.test_transactions import Client
 from oncebus import amqp
 from oncebus.amqp import AmqpSequence, AmqpValue, Float, Int, Symbol, Timestamp, UByte, ULong
 from oncebus.broker.sending import Incoming, SequenceNumbers, admit_all, row_of
 from oncebus.engine.store import Outcome
 from oncebus.model.entities import InvalidOperation, Queue
-from reference import Message, Reference, counted
+from tests.broker.scenes import SECOND, Scene, message, play
+from tests.broker.test_transactions import Client
+from tests.reference import Message, Reference, counted
 
 KEYS = st.sampled_from(["messageId", "body", "property:order", "property:other"])
 TEXTS = st.sampled_from(["", "1", "2", "true", "ö"])

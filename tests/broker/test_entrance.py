@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import oncebus
-from broker.scenes import Scene, message, play
 from oncebus.broker.entrance import Entrance
 from oncebus.engine.inbox import InboxReader
+from tests.broker.scenes import Scene, message, play
 
 SOURCE = Path(oncebus.__file__).parent
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import DAY, SECOND, Scene, play, scene
 from oncebus.model.entities import BadRequest, Catalogue, EntityError, OutOfRange, Queue, Tier, Topic
 from oncebus.model.entities.descriptions import DEFAULT_WINDOW
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import DAY, SECOND, Scene, play, scene
 
 
 def window(microseconds: int) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import MINUTE, SECOND, Scene, ids, message, play, scene
 from oncebus.broker.addresses import Address
 from oncebus.engine.store.forgets import FORGETS_KEPT
 from oncebus.ledger import Ledger
 from oncebus.model.entities import BadRequest, InvalidOperation, NotFound, OutOfRange
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import MINUTE, SECOND, Scene, ids, message, play, scene
 
 
 def test_a_forgotten_id_can_be_sent_again_and_is_then_remembered_again(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import DEAD, HOUR, SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, StoreFull
 from oncebus.model.entities import EntityStatus, Rule, SqlAction, SqlFilter, TrueFilter
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import DEAD, HOUR, SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 
 
 def test_messages_forwarded_into_a_detecting_queue_are_checked_there(tmp_path: Path) -> None:

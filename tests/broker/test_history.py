@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import running_broker
-from broker.scenes import Scene, play
 from oncebus.engine.store import Action, Span, Store
+from tests.broker.in_process import running_broker
+from tests.broker.scenes import Scene, play
 
 
 def test_the_history_shows_what_happened_and_survives_a_restart(tmp_path: Path) -> None:

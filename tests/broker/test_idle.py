@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import HOUR, MINUTE, Scene, message, play, scene
 from oncebus.broker.addresses import Address
 from oncebus.model.entities import Rule
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import HOUR, MINUTE, Scene, message, play, scene
 
 Q = Address("q")
 

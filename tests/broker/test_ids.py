@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.scenes import HOUR, Scene, message, play
 from oncebus import amqp
 from oncebus.model.entities import BadRequest, OutOfRange, Tier
+from tests.broker.scenes import HOUR, Scene, message, play
 
 # 6. Ids: their length, how they are compared, and the type that comes back.
 

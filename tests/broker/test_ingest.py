@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker.in_process import InProcessPipeline, running_broker
-from broker.scenes import message
 from oncebus.broker import ingest
 from oncebus.broker.addresses import Address
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Outbox
 from oncebus.engine.store import Mode, Store
 from oncebus.model.entities import Queue
+from tests.broker.in_process import InProcessPipeline, running_broker
+from tests.broker.scenes import message
 
 Q = Address("q")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.scenes import DEAD, Scene, message, play
 from oncebus.broker.latencies import BOUNDS, Latency
 from oncebus.engine.store import Action
 from oncebus.model.entities import BadRequest
+from tests.broker.scenes import DEAD, Scene, message, play
 
 SECOND = 1_000_000
 

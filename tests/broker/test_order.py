@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Mode, Outcome, State, StoreFull
 from oncebus.model.entities import EntityStatus
 from oncebus.model.messages import PARTITION_SHIFT
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},

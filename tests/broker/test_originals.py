@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.scenes import HOUR, Scene, message, play
 from oncebus.broker import broker as broker_module
 from oncebus.model.entities import BadRequest
+from tests.broker.scenes import HOUR, Scene, message, play
 
 
 def test_only_duplicates_that_ask_get_another_number(tmp_path: Path) -> None:

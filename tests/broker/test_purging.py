@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.scenes import DEAD, HOUR, Scene, ids, message, play
 from oncebus.broker import broker as broker_module
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action
 from oncebus.model.entities import BadRequest, NotFound
+from tests.broker.scenes import DEAD, HOUR, Scene, ids, message, play
 
 
 def test_a_purge_leaves_what_is_locked_deferred_or_scheduled(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import HOUR, Scene, ids, message, play, scene
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Mode, Outcome
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import HOUR, Scene, ids, message, play, scene
 
 Look = Callable[[Scene, str], Awaitable[object]]
 

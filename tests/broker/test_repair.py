@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from broker.in_process import SHARDS, FakeTime, InProcessPipeline
-from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import TimesAhead
@@ -29,6 +27,8 @@ from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.run import Run
 from oncebus.ledger.storage import storage_at
 from oncebus.programs.cli import main
+from tests.broker.in_process import SHARDS, FakeTime, InProcessPipeline
+from tests.broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
 
 YEAR = 365 * DAY
 WINDOW = 10 * MINUTE

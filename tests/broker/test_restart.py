@@ -16,8 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.in_process import FakeTime, InProcessPipeline
-from broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import OutboxError, write_part
@@ -25,7 +23,9 @@ from oncebus.engine.store import Action, Mode, Outcome
 from oncebus.ledger import Owner
 from oncebus.model.entities import Queue
 from oncebus.pipeline import batch, planning
-from properties import examples
+from tests.broker.in_process import FakeTime, InProcessPipeline
+from tests.broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
+from tests.properties import examples
 
 WINDOW = 60
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import DAY, DEAD, HOUR, SECOND, Scene, message, play, scene
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Mode
 from oncebus.model.entities import BadRequest, Catalogue, OutOfRange, Queue
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import DAY, DEAD, HOUR, SECOND, Scene, message, play, scene
 
 
 def window(seconds: float) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from broker.scenes import Scene, message, play
 from oncebus.broker import shares
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.shares import Shares
 from oncebus.values.durations import SECOND
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import Scene, message, play
 
 NOISY, QUIET, OTHER = 1, 2, 3
 RATE = 10_000_000

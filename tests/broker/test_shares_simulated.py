@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.in_process import FakeTime
 from oncebus.broker.shares import DELAY, Shares, work_of
 from oncebus.values.durations import SECOND
+from tests.broker.in_process import FakeTime
 
 TICK, LENGTH = SECOND // 200, 30 * SECOND
 ACCEPTED = 60_000_000

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.scenes import DEAD, Scene, ids, message, play
 from oncebus import amqp
 from oncebus.broker.sending import Incoming
 from oncebus.model.entities import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
 from oncebus.model.filters import BadRule
+from tests.broker.scenes import DEAD, Scene, ids, message, play
 
 
 def test_a_rule_applies_to_messages_sent_after_the_change_returned_and_not_before(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from broker.scenes import DEAD, MINUTE, SECOND, Scene, message, play, scene
 from oncebus.broker import transactions as rules
 from oncebus.broker.addresses import Address
 from oncebus.broker.transactions import RolledBack, Transaction, TransactionLate, Transactions, UnknownTransaction, Via
 from oncebus.engine.inbox import InboxFull, InboxReader, InboxWriter
 from oncebus.engine.store import Action, ChangesRefused, Mode, Outcome, SessionLockLost, Settlement
 from oncebus.model.entities import BadRequest, InvalidOperation, NotFound, QuotaExceeded
+from tests.broker.scenes import DEAD, MINUTE, SECOND, Scene, message, play, scene
 
 Q = Address("q")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.scenes import DAY, Scene, message, play
-from broker.test_transactions import Client
 from oncebus.broker.addresses import Address
 from oncebus.broker.transactions import RolledBack
 from oncebus.engine.store import Outcome
 from oncebus.model.entities import InvalidOperation
+from tests.broker.scenes import DAY, Scene, message, play
+from tests.broker.test_transactions import Client
 
 # Their partitions are 6 and 11, as for the partition keys in Microsoft's own test.
 HERE: dict[str, Any] = {"partition_key": "1"}

@@ -12,13 +12,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.in_process import FakeTime
-from broker.scenes import DAY, DEAD, SECOND, Scene, message, scene
-from broker.test_restart import copy_as_a_crash_would_leave_it
 from oncebus.broker.addresses import Address
 from oncebus.broker.transactions import RolledBack, Transaction, Transactions, UnknownTransaction, Via
 from oncebus.engine.store import Action, Outcome, Settlement
-from properties import examples
+from tests.broker.in_process import FakeTime
+from tests.broker.scenes import DAY, DEAD, SECOND, Scene, message, scene
+from tests.broker.test_restart import copy_as_a_crash_would_leave_it
+from tests.properties import examples
 
 LOCK = 60
 WORKERS = 2

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from broker.scenes import SECOND, Scene, ids, message, play
 from oncebus.broker import ingest as ingest_module
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import BrokerClosed
 from oncebus.engine.inbox import InboxError, InboxFull, RowsRefused, writer
 from oncebus.engine.store import Action, EntryRefused, Mode, Outcome, Settlement, StoreFull
 from oncebus.model.entities import NotFound
+from tests.broker.scenes import SECOND, Scene, ids, message, play
 
 Q = Address("q")
 

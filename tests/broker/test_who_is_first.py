@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.scenes import DAY, Scene, message, play
-from broker.test_transactions import Client
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
+from tests.broker.scenes import DAY, Scene, message, play
+from tests.broker.test_transactions import Client
 
 
 async def schedule(scene: Scene, client: Client, *names: str) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import proton
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from amqp.conversations import WHOLE, mutated, random_frame
+from tests.amqp.conversations import WHOLE, mutated, random_frame
 
 from . import javascript
 from .raw import signing_in

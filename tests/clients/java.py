@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import maven
+from tests import maven
 
 from . import suite
 from .javascript import run

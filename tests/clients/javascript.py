@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import npm
 from oncebus.model.access import connection_string
+from tests import npm
 
 from .served import Served
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from amqp.client import credit, receiver, sender, transfer, written
-from amqp.sockets import Socket, connected
 from oncebus import amqp
 from oncebus.amqp import Described, Properties, Symbol, ULong
 from oncebus.amqp.frames import SASL_FRAME, SASL_HEADER, frame
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Disposition, Flow, Source, Target, Transfer
+from tests.amqp.client import credit, receiver, sender, transfer, written
+from tests.amqp.sockets import Socket, connected
 
 from .served import Served
 

@@ -19,9 +19,9 @@ from oncebus.broker.clock import wall_time
 from oncebus.model.access import AuthorizationRule, KeyFile, Right, connection_string, make_token
 from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.values.durations import SECOND
-from serve.clients import Client, Running
-from serve.programs import until
-from serve.services import service
+from tests.programs.serve.clients import Client, Running
+from tests.programs.serve.programs import until
+from tests.programs.serve.services import service
 
 from .entities import Pool, described
 from .relay import relay

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from serve.programs import until
+from tests.programs.serve.programs import until
 
 from .captured import NEUTRAL, PYTHON, Conversation, conversations, entities, spoiled
 from .served import PATIENCE, Served, body, is_empty, received, texts

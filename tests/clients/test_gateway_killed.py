@@ -19,7 +19,7 @@ from proton import ulong
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from serve.programs import until
+from tests.programs.serve.programs import until
 
 from . import javascript
 from .served import PATIENCE, Served, body, completed, left, received, texts

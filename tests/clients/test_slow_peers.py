@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from azure.servicebus import ServiceBusMessage
 
-from amqp.sockets import Socket, connected
+from tests.amqp.sockets import Socket, connected
 
 from .raw import attach_receiver, attach_sender, raw_sender, signed_in, signing_in
 from .served import Served, async_received, body, texts

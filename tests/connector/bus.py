@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from oncebus.broker.clock import wall_time
 from oncebus.model.access import KeyFile, make_token
 from oncebus.values.durations import SECOND
-from serve.clients import Client, Running, kill_everything
-from serve.programs import is_alive, until
-from serve.services import service
+from tests.programs.serve.clients import Client, Running, kill_everything
+from tests.programs.serve.programs import is_alive, until
+from tests.programs.serve.services import service
 
 PATIENCE = 90.0
 DETECTS: dict[str, object] = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": "PT1H"}

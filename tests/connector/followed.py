@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from drivers import quiet_session
 from oncebus.connector import register
-from spark.streams import SCHEMA, Stream
+from tests.drivers import quiet_session
+from tests.spark.streams import SCHEMA, Stream
 
 FILES = 8
 """How many files make a batch. Spark spreads them over the cores of the cluster."""

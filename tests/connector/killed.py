@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from drivers import LOSES_EXECUTORS, MAY_BE_KILLED, quiet_session
 from oncebus.connector import register
 from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
+from tests.drivers import LOSES_EXECUTORS, MAY_BE_KILLED, quiet_session
 
 
 def main(master: str, folder: Path, name: str) -> None:

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.spark import detect_duplicates
-from serve.programs import until
-from spark.streams import rows_in
+from tests.programs.serve.programs import until
+from tests.spark.streams import rows_in
 
 from .bus import DETECTS, QUICK, Bus, messages, stream, text, texts
 

@@ -9,10 +9,10 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from docs.pages import blocks, page
 from oncebus.connector.options import OPTIONS, Use
 from oncebus.connector.rows import SINK_COLUMNS
 from oncebus.connector.schema import SCHEMA
+from tests.docs.pages import blocks, page
 
 from .bus import DETECTS, Bus, numbered
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncebus.spark import detect_duplicates
 from oncebus.values.errors import OncebusError
-from spark.streams import rows_in
+from tests.spark.streams import rows_in
 
 from .bus import DETECTS, Bus, drained, error_line, messages, stream, texts
 

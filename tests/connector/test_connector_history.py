@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.in_process import FakeTime
-from servicebus.bus import Bus, running_bus
+from tests.broker.in_process import FakeTime
+from tests.protocols.servicebus.bus import Bus, running_bus
 
 from .test_connector_intake import LOCK, Offset, Scene
 

@@ -16,7 +16,6 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from broker.in_process import FakeTime
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import wall_time
 from oncebus.connector.deliveries import Known
@@ -27,7 +26,8 @@ from oncebus.connector.spool import read_part
 from oncebus.connector.stream import Intake, StreamSource
 from oncebus.engine.store import Mode
 from oncebus.values.durations import SECOND
-from servicebus.bus import PATIENCE, ROOT, Bus, running_bus
+from tests.broker.in_process import FakeTime
+from tests.protocols.servicebus.bus import PATIENCE, ROOT, Bus, running_bus
 
 Offset = dict[str, Any]
 LOCK = 61.0

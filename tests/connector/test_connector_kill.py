@@ -16,10 +16,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from cluster import QUICK_JVM, Cluster
-from serve.clients import everything_below
-from serve.programs import TESTS, until
-from spark.streams import rows_in
+from tests.cluster import QUICK_JVM, Cluster
+from tests.programs.serve.clients import everything_below
+from tests.programs.serve.programs import ROOT, until
+from tests.spark.streams import rows_in
 
 from .bus import DETECTS, QUICK, Bus, text
 
@@ -46,8 +46,8 @@ class Journey:
         errors = (self.folder / "driver.err").open("ab")
         with errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "connector.killed", master, str(self.folder), self.name],
-                cwd=TESTS,
+                [sys.executable, "-m", "tests.connector.killed", master, str(self.folder), self.name],
+                cwd=ROOT,
                 env=os.environ | QUICK_JVM | (self.cluster.environment if self.cluster else {}),
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from machines import running_machines, until, until_idle
-from reference import Verdict
-from spark.streams import expected
-from spark.trials import Trial
+from tests.machines import running_machines, until, until_idle
+from tests.reference import Verdict
+from tests.spark.streams import expected
+from tests.spark.trials import Trial
 
 from .bus import DETECTS, Bus, text
 from .followed import FILES
@@ -28,7 +28,7 @@ class SinkTrial(Trial):
 
     @property
     def command(self) -> list[str]:
-        return ["-m", "connector.followed", self.cluster.master, str(self.folder), self.queue, self.how]
+        return ["-m", "tests.connector.followed", self.cluster.master, str(self.folder), self.queue, self.how]
 
     def sent(self) -> int:
         """Return how many messages the queue has."""

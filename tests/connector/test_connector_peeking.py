@@ -12,7 +12,7 @@ from oncebus.connector import attempts, peeking
 from oncebus.connector.errors import BadOption
 from oncebus.connector.options import peek_options
 from oncebus.connector.peeking import BatchSource
-from servicebus.bus import running_bus
+from tests.protocols.servicebus.bus import running_bus
 
 
 def test_an_attempt_that_fails_after_it_has_peeked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from azure.servicebus.exceptions import (
 )
 from pyspark.sql import types as T
 
-from atom.admin import description, elements
 from oncebus.connector.attempts import pauses
 from oncebus.connector.detecting import Unknown, detection_window
 from oncebus.connector.errors import BadColumn, BadOption, BadRow
@@ -31,7 +30,8 @@ from oncebus.connector.ids import Ids
 from oncebus.connector.rows import SINK_COLUMNS, check_columns, message_from
 from oncebus.connector.sending import MOST_MESSAGES, Placed, packed, runs
 from oncebus.connector.sink import _messages
-from servicebus.bus import encoded
+from tests.protocols.atom.admin import description, elements
+from tests.protocols.servicebus.bus import encoded
 
 PLACE = "row 5 of partition 2"
 

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from oncebus.connector.schema import ARROW_SCHEMA, SCHEMA, as_text, body_of, rows_from
-from servicebus.bus import encoded
+from tests.protocols.servicebus.bus import encoded
 
 SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 BINARY = {"TYPE": "BINARY", "VALUE": b"\xff"}

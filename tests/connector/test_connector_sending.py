@@ -32,7 +32,7 @@ from oncebus.model.access import make_token
 from oncebus.model.entities import Namespace, Queue, Tier, Topic
 from oncebus.model.entities.errors import InvalidOperation, QuotaExceeded
 from oncebus.values.durations import SECOND
-from servicebus.bus import PATIENCE, ROOT, Bus, running_bus
+from tests.protocols.servicebus.bus import PATIENCE, ROOT, Bus, running_bus
 
 Row = dict[str, object]
 ATTEMPTS = ("servicebus-attempt", "servicebus-closing")

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
-from serve.programs import until
+from tests.programs.serve.programs import until
 
 from .bus import PATIENCE, QUICK, Bus, drained, messages, numbered, stream, texts
 

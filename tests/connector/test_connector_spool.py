@@ -17,7 +17,7 @@ from oncebus.connector.errors import BadSpool
 from oncebus.connector.options import Entity
 from oncebus.connector.schema import ARROW_SCHEMA
 from oncebus.connector.spool import REMEMBERED, START_AGAIN, Identity, Spool, read_part
-from users import as_an_ordinary_user
+from tests.users import as_an_ordinary_user
 
 ENTITY = Entity("orders")
 

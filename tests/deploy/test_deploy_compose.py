@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft201909Validator, ValidationError
 
-import npm
 from oncebus.protocols.emulator.container import CONFIG, start_of
+from tests import npm
 
 from .deployments import COMPOSE, DEPLOY, documents_in
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from cluster import free_port
 from oncebus.programs.serve.service import EMULATOR_READY
 from oncebus.protocols.emulator.container import CONFIG
+from tests.cluster import free_port
 
 from .containers import build, image_config, missing, running
 

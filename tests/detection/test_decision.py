@@ -5,9 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, rows_of, verdicts_of
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
-from reference import Forget, Message, Reference
+from tests.histories import SECOND, START, rows_of, verdicts_of
+from tests.reference import Forget, Message, Reference
 
 
 def test_the_window_ends_to_the_microsecond() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from histories import SECOND, START, digest, rows_of, verdicts_of
 from oncebus.detection import NO_HORIZON, Memories, Question, Recall, judge, recall_nothing, uncancelled
-from reference import Forget, Message
+from tests.histories import SECOND, START, digest, rows_of, verdicts_of
+from tests.reference import Forget, Message
 
 WINDOW = 20 * SECOND
 

@@ -11,10 +11,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.in_process import running_broker
-from cli.served_broker import Served
-from clients import java, javascript
-from in_thread import in_thread
 from oncebus.broker.clock import wall_time
 from oncebus.model.access import KeyFile, connection_string
 from oncebus.programs.serve.addresses import write_addresses
@@ -22,6 +18,10 @@ from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.protocols.http import listen, server
 from oncebus.protocols.servicebus import make_server
+from tests.broker.in_process import running_broker
+from tests.clients import java, javascript
+from tests.in_thread import in_thread
+from tests.programs.cli.served_broker import Served
 
 TSCONFIG = Path(__file__).parents[2] / "examples" / "typescript" / "tsconfig.json"
 _PORT = "import azure.servicebus._pyamqp._connection as found\nfound.SECURE_PORT"

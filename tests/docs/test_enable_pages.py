@@ -13,10 +13,10 @@ import click
 import pytest
 
 import oncebus.protocols.portal
-from clients import java
 from oncebus.model.entities import Catalogue, EntityError, Namespace, Queue, Tier, check_message, parse_timespan
 from oncebus.programs.cli import main
 from oncebus.values.durations import SECOND
+from tests.clients import java
 
 from .documented import Reader, reading
 from .pages import DOCS, Block, agrees, blocks, commands, links, page, program, quoted_in_table, sections

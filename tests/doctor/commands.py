@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cluster import QUICK_JVM
+from tests.cluster import QUICK_JVM
 
 
 def doctor(folder: Path, *words: str, **environment: str) -> dict[str, Any]:

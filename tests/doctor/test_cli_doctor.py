@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster import free_port
 from oncebus.programs.cli import main
+from tests.cluster import free_port
 
 from .commands import doctor, not_ok
 

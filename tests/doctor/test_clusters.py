@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Cluster
+from tests.cluster import Cluster
 
 from .commands import doctor, not_ok
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from object_stores import Server
 from oncebus import __version__
 from oncebus.doctor import check
 from oncebus.doctor.examination import examine
 from oncebus.doctor.findings import Finding, Status
 from oncebus.doctor.machine import own_versions
 from oncebus.doctor.probing import Deadline, TookTooLong, in_tasks
+from tests.object_stores import Server
 
 APART = "/proc/self/cwd/apart"
 """A path that is a different folder in each process with another working directory, as if machines shared nothing."""

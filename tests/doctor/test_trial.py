@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from object_stores import Server
 from oncebus.doctor.findings import Status
 from oncebus.doctor.places import writing_finding
 from oncebus.doctor.trial import (
@@ -26,7 +25,8 @@ from oncebus.doctor.trial import (
 )
 from oncebus.ledger import StorageError
 from oncebus.ledger.storage import storage_at
-from users import as_an_ordinary_user
+from tests.object_stores import Server
+from tests.users import as_an_ordinary_user
 
 
 def test_a_good_folder(tmp_path: Path) -> None:

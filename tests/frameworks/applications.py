@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import maven
-from clients import java, suite
+from tests import maven
+from tests.clients import java, suite
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

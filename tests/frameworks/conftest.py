@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from monitoring import collector as collectors
-from monitoring.collector import Collector
-from serve.clients import Client, Running
-from serve.services import service
+from tests.programs.serve.clients import Client, Running
+from tests.programs.serve.services import service
+from tests.protocols.monitoring import collector as collectors
+from tests.protocols.monitoring.collector import Collector
 
 
 @pytest.fixture(scope="package")

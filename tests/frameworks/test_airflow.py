@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.clients import Client
+from tests.programs.serve.clients import Client
 
 from . import venvs
 

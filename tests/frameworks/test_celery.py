@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.clients import Running
+from tests.programs.serve.clients import Running
 
 from . import venvs
 

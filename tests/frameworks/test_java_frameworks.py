@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from clients import java
-from serve.clients import Client
-from serve.programs import until
+from tests.clients import java
+from tests.programs.serve.clients import Client
+from tests.programs.serve.programs import until
 
 from . import applications
 

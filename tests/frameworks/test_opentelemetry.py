@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.collector import Collector
-from serve.clients import Client, Running
-from serve.programs import until
+from tests.programs.serve.clients import Client, Running
+from tests.programs.serve.programs import until
+from tests.protocols.monitoring.collector import Collector
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "tracing" / "shop.py"

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from clients import suite
+from tests.clients import suite
 
 SOURCES = Path(__file__).parents[2] / "src"
 

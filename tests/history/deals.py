@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from amqp.client import BEGIN, OPEN, credit, receiver, sender, transfer, written
 from oncebus import amqp
 from oncebus.amqp import AmqpValue, Array, Described, Header, Properties, Symbol, Timestamp, ULong
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
@@ -34,6 +33,7 @@ from oncebus.amqp.performatives import (
     Transfer,
     decode_performative,
 )
+from tests.amqp.client import BEGIN, OPEN, credit, receiver, sender, transfer, written
 
 from .entities import SINKS, uid_of, wire_form
 from .history import Refused, Unanswered

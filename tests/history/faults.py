@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve.clients import everything_below
-from serve.programs import until
+from tests.programs.serve.clients import everything_below
+from tests.programs.serve.programs import until
 
 from .service import Service
 

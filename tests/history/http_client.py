@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from atom.admin import VERSION, description, elements
 from oncebus.protocols.portal.links import link
-from serve.clients import BATCH, Client
+from tests.programs.serve.clients import BATCH, Client
+from tests.protocols.atom.admin import VERSION, description, elements
 
 from .entities import DEAD_LETTERS, SINKS, filter_of, uid_of, wire_form
 from .history import Refused, Unanswered

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
-from clients.relay import DISPOSITION, Frames
-from in_thread import in_thread
+from tests.clients.relay import DISPOSITION, Frames
+from tests.in_thread import in_thread
 
 _TRANSFER = 0x14
 _CHUNK = 65536

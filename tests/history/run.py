@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
-from serve.programs import until
+from tests.programs.serve.programs import until
 
 from . import faults, operations
 from .amqp_client import recorded

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from oncebus.model.access import KeyFile, connection_string
-from serve.clients import Client, Running, all_end, everything_below, kill_everything
-from serve.disk import SmallDisk, small_disk
-from serve.wrong_clock import WrongClock
+from tests.programs.serve.clients import Client, Running, all_end, everything_below, kill_everything
+from tests.programs.serve.disk import SmallDisk, small_disk
+from tests.programs.serve.wrong_clock import WrongClock
 
 from .amqp_client import AmqpClient
 from .entities import described

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from object_stores import Server
+from tests.object_stores import Server
 
 
 @pytest.fixture(autouse=True)

@@ -22,17 +22,17 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
-from ledger.processes import Process
-from ledger.test_asides import Checkpoint
-from ledger.test_generations import HERE, dead_owner
 from oncebus.detection import judge
 from oncebus.ledger import LANES, CheckpointTooOld, Ledger, LedgerBatch, LedgerInUse, Owner, Writer, writers
 from oncebus.ledger.forgetting import forget
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
-from reference import Forget, Message, Reference, Verdict
+from tests.histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
+from tests.ledger.processes import Process
+from tests.ledger.test_asides import Checkpoint
+from tests.ledger.test_generations import HERE, dead_owner
+from tests.reference import Forget, Message, Reference, Verdict
 
 KEYS = ("a", "b", "c", "d", "e")
 WINDOWS = (20 * SECOND, 20 * SECOND, 60 * SECOND, 600 * SECOND, EVER)

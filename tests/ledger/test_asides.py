@@ -12,9 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from ledger.test_generations import ELSEWHERE, HERE, dead_owner
-from ledger.test_ledger_properties import eager, memory_folder, run_batch, started
 from oncebus.ledger import (
     BadCheckpoint,
     CheckpointTooOld,
@@ -28,8 +25,11 @@ from oncebus.ledger import (
 from oncebus.ledger import joining as joining_module
 from oncebus.ledger.aside_marks import joining_mark, open_mark
 from oncebus.ledger.joining import owner_text
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
+from tests.ledger.test_generations import ELSEWHERE, HERE, dead_owner
+from tests.ledger.test_ledger_properties import eager, memory_folder, run_batch, started
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 WINDOW = 3600 * SECOND
 

@@ -19,12 +19,6 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, Batch, histories
-from ledger.processes import Died
-from ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
-from ledger.test_forgetting import accepted, rows_of
-from ledger.test_generations import ELSEWHERE, HERE, dead_owner
-from ledger.test_ledger_properties import DyingStorage, eager, memory_folder, run_batch, started
 from oncebus.ledger import (
     CorruptRun,
     Ledger,
@@ -42,8 +36,14 @@ from oncebus.ledger.joining import owner_text
 from oncebus.ledger.merging import MOST_COMPACTED, choose_compaction
 from oncebus.ledger.names import parse_run_names
 from oncebus.programs.cli import main
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.histories import SECOND, START, Batch, histories
+from tests.ledger.processes import Died
+from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
+from tests.ledger.test_forgetting import accepted, rows_of
+from tests.ledger.test_generations import ELSEWHERE, HERE, dead_owner
+from tests.ledger.test_ledger_properties import DyingStorage, eager, memory_folder, run_batch, started
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 KEY = ["key string"]
 

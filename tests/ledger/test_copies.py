@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
 from oncebus.ledger import CorruptRun, Generation, Ledger, Owner, StorageError, Writer, ledger_files
 from oncebus.ledger import copies as copies_module
 from oncebus.ledger.copies import Copies
 from oncebus.ledger.object_place import parse_place
 from oncebus.ledger.object_storage import ObjectStorage
 from oncebus.ledger.storage import Stamp, Storage
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.reference import Message
 
 DAY = 86_400 * SECOND
 WRITER = Writer("aa", "query", Owner.this_process())

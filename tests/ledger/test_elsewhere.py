@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from histories import Batch, histories
-from ledger import test_ledger_properties as properties
+from tests.histories import Batch, histories
+from tests.ledger import test_ledger_properties as properties
 
 # pytest collects these imported tests again here, and `tmp_path` below gives them a folder on the store.
-from ledger.test_generations import (
+from tests.ledger.test_generations import (
     test_a_batch_is_refused_beside_a_stream,
     test_a_batch_joins_once_and_stays,
     test_a_dead_writer_is_succeeded_at_once,
@@ -26,8 +26,8 @@ from ledger.test_generations import (
     test_one_of_two_writers_at_the_same_moment_is_refused,
     test_only_the_last_writer_can_be_confirmed,
 )
-from object_stores import Server
-from properties import examples
+from tests.object_stores import Server
+from tests.properties import examples
 
 __all__ = [
     "test_a_batch_is_refused_beside_a_stream",

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from histories import SECOND, START
 from oncebus.detection import NO_SEQUENCE, Rows
 from oncebus.detection.hashing import digests_of_keys
 from oncebus.ledger import BadKey, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
 from oncebus.ledger.keys import key_columns, key_digests, parse_key
 from oncebus.programs.cli import main
+from tests.histories import SECOND, START
 
 WINDOW = 600 * SECOND
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
 from oncebus.ledger import CheckpointTooOld, Committed, Generation, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
 from oncebus.ledger.generations import EVERY_BATCH, keeps_of_predecessor, limits
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Piece
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.reference import Message
 
 HERE = Owner.this_process()
 ELSEWHERE = Owner("another machine", 1, "0")

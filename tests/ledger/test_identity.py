@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from ledger.test_generations import ELSEWHERE, HERE, write
-from ledger.test_ledger_properties import eager, memory_folder
 from oncebus.ledger import (
     BadCheckpoint,
     CheckpointTooOld,
@@ -28,8 +25,11 @@ from oncebus.ledger import (
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import Position, RunName
 from oncebus.ledger.storage import Piece
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
+from tests.ledger.test_generations import ELSEWHERE, HERE, write
+from tests.ledger.test_ledger_properties import eager, memory_folder
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 KEY = ["key string"]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from ledger.test_generations import HERE
-from ledger.test_ledger_properties import eager, memory_folder, started
 from oncebus.ledger import LANES, Ledger, NotPartitioned, Writer
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
+from tests.ledger.test_generations import HERE
+from tests.ledger.test_ledger_properties import eager, memory_folder, started
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 
 @given(history=histories(forgets=False), moves=st.lists(st.integers(0, 5), min_size=14, max_size=14), data=st.data())

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
-from ledger.processes import Died
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging, tidying
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import Piece, Stamp
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
+from tests.ledger.processes import Died
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 
 @contextmanager

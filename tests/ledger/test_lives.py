@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from ledger.lives import Kind, Life
-from ledger.test_ledger_properties import eager, memory_folder
+from tests.ledger.lives import Kind, Life
+from tests.ledger.test_ledger_properties import eager, memory_folder
 
 
 def live(seeds: Iterable[int], steps: int) -> Counter[str]:

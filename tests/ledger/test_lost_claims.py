@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
-from ledger.test_asides import Checkpoint, batch_of_stream
 from oncebus.ledger import Ledger, LedgerBatch, LedgerMismatch, Owner, StorageError
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Piece
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.ledger.test_asides import Checkpoint, batch_of_stream
+from tests.reference import Message
 
 WINDOW = 1_000_000 * SECOND
 Opening = Callable[[], LedgerBatch]

@@ -7,10 +7,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from histories import SECOND, START, YEAR
 from oncebus.detection import Rows
 from oncebus.ledger import Ledger, Owner, Writer, merging, tidying
 from oncebus.ledger.merging import FULL, choose_merge, choose_rewrite
+from tests.histories import SECOND, START, YEAR
 
 
 @pytest.mark.parametrize("shape", ["steady", "random", "waves", "empty"])

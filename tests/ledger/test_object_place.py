@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from object_stores import Server
 from oncebus.ledger import StorageError
 from oncebus.ledger.object_place import ObjectPlace, parse_place
 from oncebus.ledger.storage import storage_at
+from tests.object_stores import Server
 
 AZURE = "abfss://box@account.dfs.core.windows.net/a/b"
 

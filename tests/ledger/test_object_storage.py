@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from histories import SECOND, START, rows_of
-from ledger.faults import Fault, Relay, relay
-from object_stores import Server
 from oncebus.ledger import Ledger, LedgerInUse, Owner, StorageError, Writer
 from oncebus.ledger.object_place import Patience, parse_place
 from oncebus.ledger.object_storage import ObjectStorage, object_storage
 from oncebus.ledger.storage import Piece
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.ledger.faults import Fault, Relay, relay
+from tests.object_stores import Server
+from tests.reference import Message
 
 HASTY = Patience(request=1, total=1)
 

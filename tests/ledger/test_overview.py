@@ -8,11 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from histories import SECOND, START, YEAR, Batch, digest, histories
-from ledger.test_asides import Checkpoint, batch_of_stream, open_aside
-from ledger.test_forgetting import accepted, rows_of
-from ledger.test_generations import HERE
-from ledger.test_ledger_properties import eager, memory_folder, run_batch, started
 from oncebus.detection import NO_SEQUENCE, Question, Rows
 from oncebus.ledger import Generation, Ledger, LedgerOverview, Memory, Sighting, Writer, overview
 from oncebus.ledger import run as run_module
@@ -21,8 +16,13 @@ from oncebus.ledger.run import RecallFrom
 from oncebus.ledger.sightings import sightings_in
 from oncebus.ledger.storage import Storage
 from oncebus.values.durations import DAY
-from properties import examples
-from reference import Forget, Message, Reference
+from tests.histories import SECOND, START, YEAR, Batch, digest, histories
+from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside
+from tests.ledger.test_forgetting import accepted, rows_of
+from tests.ledger.test_generations import HERE
+from tests.ledger.test_ledger_properties import eager, memory_folder, run_batch, started
+from tests.properties import examples
+from tests.reference import Forget, Message, Reference
 
 FIRST_DAY = START // DAY
 

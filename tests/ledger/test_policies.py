@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from ledger.test_ledger_properties import eager, memory_folder, started
 from oncebus.detection import NO_HORIZON, Policy, judge, recall_nothing
 from oncebus.ledger import Ledger
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
+from tests.ledger.test_ledger_properties import eager, memory_folder, started
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 POLICIES = st.builds(Policy, keeps_last=st.booleans(), extends=st.booleans())
 

@@ -10,10 +10,10 @@ import pytest
 from bench.scale_counted import CountingStorage, Counts, Sender, run_task
 from bench.scale_model import AZURE, CHUNK, S3, Load, Store
 
-from ledger.faults import relay
-from object_stores import Server
 from oncebus.ledger import Ledger
 from oncebus.ledger.storage import storage_at
+from tests.ledger.faults import relay
+from tests.object_stores import Server
 
 STORES = {"s3": S3, "azure": AZURE}
 LOAD = Load(rate=1, window=600, interval=30, parts=1)

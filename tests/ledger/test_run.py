@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories import SECOND, START, rows_of
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Question
 from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.ledger.filter import filter_masks
 from oncebus.ledger.merging import merge
 from oncebus.ledger.run import CorruptRun, Entries, Run, encode_run
-from properties import examples
-from reference import Forget, Message
+from tests.histories import SECOND, START, rows_of
+from tests.properties import examples
+from tests.reference import Forget, Message
 
 numbers = st.integers(-(2**62), 2**62)
 

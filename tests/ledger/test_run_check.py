@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.test_run import entries_of, near_rows, rows
 from oncebus.ledger import run as run_module
 from oncebus.ledger.names import Position, RunName
 from oncebus.ledger.run import Run, encode_run
 from oncebus.ledger.run_check import problems_of
 from oncebus.ledger.run_header import HEADER_BYTES, RunHeader
+from tests.ledger.test_run import entries_of, near_rows, rows
 
 HORIZON = 1000
 NAME = RunName(Position(1, 0), Position(1, 0), 0, 1, 0, HORIZON, "aa")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
-from ledger.test_asides import Checkpoint
-from ledger.test_generations import HERE
 from oncebus.detection import Rows
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerBatch, LedgerInUse, Writer
 from oncebus.ledger.keys import key_digests
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.ledger.test_asides import Checkpoint
+from tests.ledger.test_generations import HERE
+from tests.reference import Message
 
 WRITER = Writer("aa", "query", HERE)
 

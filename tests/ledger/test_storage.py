@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of, verdicts_of
 from oncebus.ledger import CorruptRun, Ledger, Owner, StorageError, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Stamp, Storage, agreed, storage_at
-from reference import Message, Reference
+from tests.histories import SECOND, START, rows_of, verdicts_of
+from tests.reference import Message, Reference
 
 RACING = Path(__file__).parent / "racing.py"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
-from ledger.test_generations import HERE
-from ledger.test_ledger_properties import eager
 from oncebus.ledger import Ledger, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Stamp
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.ledger.test_generations import HERE
+from tests.ledger.test_ledger_properties import eager
+from tests.reference import Message
 
 DAY = 86_400 * SECOND
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from histories import EVER, SECOND, START, rows_of
-from ledger.test_generations import HERE
-from ledger.test_ledger_properties import eager
 from oncebus.detection import Policy, judge
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.rewriting import bring_back
 from oncebus.ledger.run import RecallFrom
-from reference import Forget, Message
+from tests.histories import EVER, SECOND, START, rows_of
+from tests.ledger.test_generations import HERE
+from tests.ledger.test_ledger_properties import eager
+from tests.reference import Forget, Message
 
 WINDOW = 3600 * SECOND
 

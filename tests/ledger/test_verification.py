@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START
-from ledger.test_compaction import ended
-from ledger.test_forgetting import accepted, rows_of
-from ledger.test_generations import HERE, write
 from oncebus.ledger import Ledger, LedgerMismatch, Writer
 from oncebus.ledger.aside_marks import open_mark
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import storage_at
+from tests.histories import SECOND, START
+from tests.ledger.test_compaction import ended
+from tests.ledger.test_forgetting import accepted, rows_of
+from tests.ledger.test_generations import HERE, write
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
-from ledger.test_generations import HERE, dead_owner
 from oncebus.ledger import Generation, Ledger, LedgerInUse, Listing, Owner, Writer
 from oncebus.ledger.storage import Stamp
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.ledger.test_generations import HERE, dead_owner
+from tests.reference import Message
 
 DAY = 86_400 * SECOND
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from histories import SECOND, START, rows_of
-from ledger.test_asides import Checkpoint
-from ledger.test_generations import HERE, dead_owner
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
-from reference import Message
+from tests.histories import SECOND, START, rows_of
+from tests.ledger.test_asides import Checkpoint
+from tests.ledger.test_generations import HERE, dead_owner
+from tests.reference import Message
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "ledger.md"
 AWAY, FURTHER = Owner("machine 1", 1, "0"), Owner("machine 2", 1, "0")

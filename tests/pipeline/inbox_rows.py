@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncebus.engine.inbox import Row
 from oncebus.model.messages import key_of
-from pipeline.judged_rows import QUEUE
+from tests.pipeline.judged_rows import QUEUE
 
 
 def rows(count: int, first: int = 1, entity: int = QUEUE, body: bytes = b"") -> list[Row]:

@@ -13,7 +13,7 @@ from oncebus.model.messages import Fate
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.planning import Planner
-from pipeline.judged_rows import catalogue
+from tests.pipeline.judged_rows import catalogue
 
 
 class Pipeline:

@@ -13,9 +13,9 @@ from oncebus.engine.outbox import OutboxError
 from oncebus.ledger import StorageError
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.model.messages import Fate
-from pipeline.inbox_rows import rows
-from pipeline.judged_rows import QUEUE
-from pipeline.scene import Pipeline
+from tests.pipeline.inbox_rows import rows
+from tests.pipeline.judged_rows import QUEUE
+from tests.pipeline.scene import Pipeline
 
 
 def test_a_repeated_part_is_judged_routed_and_published_the_same(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from broker.scenes import message
-from cluster import Cluster
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.sending import Incoming
 from oncebus.model.entities import Rule, SqlFilter
-from serve.stage import Stage
+from tests.broker.scenes import message
+from tests.cluster import Cluster
+from tests.programs.serve.stage import Stage
 
 # More rows than fit into one task.
 MESSAGES = [f"m{number}" for number in range(6000)]

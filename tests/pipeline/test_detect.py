@@ -14,8 +14,8 @@ from oncebus.detection import part_of
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.model.messages import INBOX_SCHEMA, key_of
 from oncebus.pipeline.detect import KEY_SIGNATURE, detect, rows_of
-from pipeline.judged_rows import QUEUE, START, row
-from properties import examples
+from tests.pipeline.judged_rows import QUEUE, START, row
+from tests.properties import examples
 
 SECOND = 1_000_000
 WINDOW = 60 * SECOND

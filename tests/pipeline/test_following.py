@@ -14,8 +14,8 @@ from oncebus.engine.outbox import Batch, OutboxPart
 from oncebus.model.messages import Fate
 from oncebus.pipeline import following
 from oncebus.pipeline.following import TURN_SECONDS, WARM_UP_TURNS, Reached, Turn, follow, reached, turn
-from pipeline.inbox_rows import rows
-from pipeline.scene import Pipeline
+from tests.pipeline.inbox_rows import rows
+from tests.pipeline.scene import Pipeline
 
 LONG = 600.0
 

@@ -11,8 +11,8 @@ from oncebus.engine.outbox import OutboxPart
 from oncebus.model.entities import Catalogue, CatalogueFiles, Rule
 from oncebus.pipeline import planning
 from oncebus.pipeline.planning import Planner
-from pipeline.inbox_rows import rows
-from pipeline.judged_rows import QUEUE, TOPIC, catalogue
+from tests.pipeline.inbox_rows import rows
+from tests.pipeline.judged_rows import QUEUE, TOPIC, catalogue
 
 EMPTY = Catalogue(version=1)
 

@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from broker.in_process import SHARDS, running_broker
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
@@ -20,6 +19,7 @@ from oncebus.engine.folders import Folders
 from oncebus.engine.store import Mode
 from oncebus.model.entities import Queue, Rule, SqlFilter, Subscription, Topic
 from oncebus.pipeline.query import QueryNotStarted, start_query
+from tests.broker.in_process import SHARDS, running_broker
 
 
 def message(identity: str, colour: str = "red", body: bytes = b"hello") -> Incoming:

@@ -15,8 +15,8 @@ from oncebus.pipeline import route as module
 from oncebus.pipeline import rules as rules_module
 from oncebus.pipeline.route import route
 from oncebus.pipeline.rules import Routes
-from pipeline.judged_rows import QUEUE, TOPIC, catalogue, head, row, table
-from properties import examples
+from tests.pipeline.judged_rows import QUEUE, TOPIC, catalogue, head, row, table
+from tests.properties import examples
 
 ALL = [Rule()]
 

@@ -17,7 +17,7 @@ from oncebus.model.entities import (
     TrueFilter,
 )
 from oncebus.pipeline.rules import FILTER_FAILED, NO_SESSION, RoutedCopy, Routes, copies_of
-from pipeline.judged_rows import QUEUE, START, TOPIC, catalogue, head, row
+from tests.pipeline.judged_rows import QUEUE, START, TOPIC, catalogue, head, row
 
 SECOND = 1_000_000
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import maven
-from clients import suite
-from clients.java import QUICK
-from cluster import free_port
+from tests import maven
+from tests.clients import suite
+from tests.clients.java import QUICK
+from tests.cluster import free_port
 
 from .orders import Order
 

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from reference import Message, Reference
+from tests.reference import Message, Reference
 
 START = 1_700_000_000_000
 DAY = 86_400 * 1_000_000

@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import maven
-from clients import suite
-from docs.pages import blocks
+from tests import maven
+from tests.clients import suite
+from tests.docs.pages import blocks
 
 HERE = Path(__file__).parent
 END = "query.awaitTermination()\n"

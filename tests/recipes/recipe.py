@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster import FILE_MANAGER
 from oncebus.pipeline.jvm import OPTIONS
-from serve.programs import until
+from tests.cluster import FILE_MANAGER
+from tests.programs.serve.programs import until
 
 from .orders import Order
 from .pages import END, Page

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import maven
+from tests import maven
 
 from .orders import Order, Shop
 from .pages import FILES_TO_ICEBERG

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import maven
-from docs.pages import blocks, page
-from serve.programs import until
+from tests import maven
+from tests.docs.pages import blocks, page
+from tests.programs.serve.programs import until
 
 from .kafka import Kafka
 from .orders import Shop

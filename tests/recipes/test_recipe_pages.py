@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from docs.pages import sections
+from tests.docs.pages import sections
 
 from .pages import END, HERE, KAFKA_TO_DELTA, PAGES, SPARK_CONNECT, Page
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-import maven
-from connector.bus import QUICK, running_bus
+from tests import maven
+from tests.connector.bus import QUICK, running_bus
 
 from .orders import Shop
 from .pages import SERVICE_BUS_TO_DELTA

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import maven
-from cluster import free_port
-from serve.programs import until
+from tests import maven
+from tests.cluster import free_port
+from tests.programs.serve.programs import until
 
 from .kafka import Kafka
 from .orders import Shop

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from oncebus.spark import Ledger, detect_duplicates
-from reference import Message
-from spark.streams import SCHEMA, Stream, expected, started, verdicts
-from spark.test_streaming import history_of
+from tests.reference import Message
+from tests.spark.streams import SCHEMA, Stream, expected, started, verdicts
+from tests.spark.test_streaming import history_of
 
 
 def session(how: str, url: str) -> SparkSession:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from pyspark.sql import DataFrame
 
-from drivers import quiet_session
 from oncebus.spark import Ledger
-from spark.streams import Stream
+from tests.drivers import quiet_session
+from tests.spark.streams import Stream
 
 
 def follow(stream: Stream, how: str) -> None:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from drivers import MAY_BE_KILLED, quiet_session
-from spark.streams import Stream
+from tests.drivers import MAY_BE_KILLED, quiet_session
+from tests.spark.streams import Stream
 
 if __name__ == "__main__":
     session = quiet_session("local[2]", MAY_BE_KILLED)

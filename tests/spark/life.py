@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from drivers import LOSES_EXECUTORS, quiet_session
-from spark.lives import Life
+from tests.drivers import LOSES_EXECUTORS, quiet_session
+from tests.spark.lives import Life
 
 if __name__ == "__main__":
     session = quiet_session(sys.argv[1], LOSES_EXECUTORS | {"spark.speculation": "true"})

@@ -18,11 +18,11 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from histories import SECOND, START
 from oncebus.ledger import LedgerInUse
 from oncebus.spark import Ledger, detect_duplicates
-from reference import Message, Reference, Verdict
-from spark.streams import FAR_FUTURE, SCHEMA, Stream, verdicts, write_batch
+from tests.histories import SECOND, START
+from tests.reference import Message, Reference, Verdict
+from tests.spark.streams import FAR_FUTURE, SCHEMA, Stream, verdicts, write_batch
 
 Found = dict[Message, Verdict]
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}

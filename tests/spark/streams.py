@@ -19,8 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from oncebus.spark import detect_duplicates
-from properties import examples
-from reference import Message, Reference, Verdict
+from tests.properties import examples
+from tests.reference import Message, Reference, Verdict
 
 SCHEMA = "key string, time timestamp, sequence long, window long"
 FAR_FUTURE = 2**60

@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from oncebus.spark import Ledger, detect_duplicates
-from reference import Forget, Message, Reference
-from spark.streams import FAR_FUTURE, Stream, verdicts
-from spark.test_batch import frame_of
-from spark.test_streaming import history_of
+from tests.reference import Forget, Message, Reference
+from tests.spark.streams import FAR_FUTURE, Stream, verdicts
+from tests.spark.test_batch import frame_of
+from tests.spark.test_streaming import history_of
 
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from histories import SECOND, START, Batch, histories
 from oncebus.detection.hashing import digests_of_rows
 from oncebus.ledger import LedgerInUse
 from oncebus.spark import Ledger, detect_duplicates
 from oncebus.spark.operator import BadCall
-from reference import Message, Reference, Verdict
-from spark.streams import FAR_FUTURE, expected, spark_examples, verdicts
-from spark.test_streaming import history_of
+from tests.histories import SECOND, START, Batch, histories
+from tests.reference import Message, Reference, Verdict
+from tests.spark.streams import FAR_FUTURE, expected, spark_examples, verdicts
+from tests.spark.test_streaming import history_of
 
 
 def frame_of(spark: SparkSession, messages: list[Message]) -> DataFrame:

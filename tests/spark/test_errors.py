@@ -14,15 +14,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from histories import SECOND, START
 from oncebus.ledger import Ledger as Files
 from oncebus.ledger import Owner, Writer
 from oncebus.spark import Ledger, detect_duplicates
 from oncebus.spark.workers import WorkersDiffer
 from oncebus.values.errors import OncebusError
-from reference import Message
-from spark.streams import SCHEMA, Stream, expected
-from spark.test_streaming import history_of
+from tests.histories import SECOND, START
+from tests.reference import Message
+from tests.spark.streams import SCHEMA, Stream, expected
+from tests.spark.test_streaming import history_of
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from histories import EVER, SECOND, START
 from oncebus.ledger import Ledger
 from oncebus.spark import columns, detect_duplicates
 from oncebus.values.errors import OncebusError
-from spark.elsewhere import check_any_names, check_random_keys
+from tests.histories import EVER, SECOND, START
+from tests.spark.elsewhere import check_any_names, check_random_keys
 
 
 @pytest.fixture

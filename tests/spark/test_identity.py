@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncebus.ledger import LedgerInUse, NotRepeatable
 from oncebus.spark import Ledger, LedgerBatch, detect_duplicates
-from reference import Message, Verdict
-from spark.streams import SCHEMA, Stream, expected, verdicts
-from spark.test_streaming import history_of
+from tests.reference import Message, Verdict
+from tests.spark.streams import SCHEMA, Stream, expected, verdicts
+from tests.spark.test_streaming import history_of
 
 
 def test_a_job_group_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:

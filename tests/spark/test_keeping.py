@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from oncebus.spark import Ledger
 from oncebus.values.errors import OncebusError
-from reference import Message, Reference, Verdict
-from spark.streams import FAR_FUTURE, Stream, verdicts
-from spark.test_batch import checked, frame_of
-from spark.test_streaming import history_of
+from tests.reference import Message, Reference, Verdict
+from tests.spark.streams import FAR_FUTURE, Stream, verdicts
+from tests.spark.test_batch import checked, frame_of
+from tests.spark.test_streaming import history_of
 
 
 @pytest.mark.parametrize("window_from", ["first", "last"])

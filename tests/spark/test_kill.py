@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cluster import QUICK_JVM
-from spark.streams import Stream, expected
-from spark.test_streaming import history_of
+from tests.cluster import QUICK_JVM
+from tests.spark.streams import Stream, expected
+from tests.spark.test_streaming import history_of
 
 SCRIPT = Path(__file__).parent / "killed.py"
 DEADLINE_SECONDS = 300

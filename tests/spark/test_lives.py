@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cluster import QUICK_JVM, Cluster
-from object_stores import Server
-from spark.lives import Life
-from spark.test_places import use_store
+from tests.cluster import QUICK_JVM, Cluster
+from tests.object_stores import Server
+from tests.spark.lives import Life
+from tests.spark.test_places import use_store
 
 SCRIPT = Path(__file__).parent / "life.py"
 

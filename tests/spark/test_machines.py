@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from machines import Machine, running_machines, until_idle
-from spark.trials import Trial
+from tests.machines import Machine, running_machines, until_idle
+from tests.spark.trials import Trial
 
 LAST_ACCESS = 10
 """A task of batch 2 makes at least this many accesses to its ledger, in a stream or in foreachBatch."""

@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql import Observation, SparkSession
 
-from histories import SECOND, START
 from oncebus.spark import DetectionMetrics, Ledger, detect_duplicates
 from oncebus.spark.operator import BadCall
-from reference import Message
-from spark.streams import Stream
-from spark.test_batch import frame_of
+from tests.histories import SECOND, START
+from tests.reference import Message
+from tests.spark.streams import Stream
+from tests.spark.test_batch import frame_of
 
 WINDOW = 60 * SECOND
 

@@ -10,9 +10,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from docs.pages import blocks
-from spark.streams import Stream, expected, verdicts
-from spark.test_streaming import history_of
+from tests.docs.pages import blocks
+from tests.spark.streams import Stream, expected, verdicts
+from tests.spark.test_streaming import history_of
 
 
 @pytest.mark.parametrize("sample", ["partitionBy", "write_both"])

@@ -10,14 +10,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from histories import SECOND, START
 from oncebus.spark import Ledger, detect_duplicates
 from oncebus.values.errors import OncebusError
-from reference import Message
-from spark.elsewhere import check_partitioned
-from spark.streams import SCHEMA, Stream, expected, verdicts
-from spark.test_batch import frame_of
-from spark.test_streaming import history_of
+from tests.histories import SECOND, START
+from tests.reference import Message
+from tests.spark.elsewhere import check_partitioned
+from tests.spark.streams import SCHEMA, Stream, expected, verdicts
+from tests.spark.test_batch import frame_of
+from tests.spark.test_streaming import history_of
 
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from oncebus.ledger import Ledger as Files
 from oncebus.spark import Ledger, detect_duplicates
-from spark.streams import Stream, expected, verdicts
-from spark.test_batch import frame_of
-from spark.test_streaming import history_of
+from tests.spark.streams import Stream, expected, verdicts
+from tests.spark.test_batch import frame_of
+from tests.spark.test_streaming import history_of
 
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cluster import QUICK_JVM, Cluster, daemon, free_port, wait_for
-from doctor.commands import doctor, not_ok
-from object_stores import Server
 from oncebus.ledger import Ledger
-from spark.streams import Stream, expected
-from spark.test_streaming import history_of
+from tests.cluster import QUICK_JVM, Cluster, daemon, free_port, wait_for
+from tests.doctor.commands import doctor, not_ok
+from tests.object_stores import Server
+from tests.spark.streams import Stream, expected
+from tests.spark.test_streaming import history_of
 
 SCRIPT = Path(__file__).parent / "elsewhere.py"
 

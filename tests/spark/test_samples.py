@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from docs.pages import agrees, blocks
+from tests.docs.pages import agrees, blocks
 
 GUIDE = "guides/data-engineers.md"
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from docs.pages import blocks
 from oncebus.spark import detect_duplicates
-from spark.streams import Stream, expected, verdicts
-from spark.test_streaming import history_of
+from tests.docs.pages import blocks
+from tests.spark.streams import Stream, expected, verdicts
+from tests.spark.test_streaming import history_of
 
 
 def test_the_sample_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from histories import SECOND, START, histories
 from oncebus.spark import Ledger
-from reference import Message
-from spark.streams import Stream, expected, spark_examples, verdicts
+from tests.histories import SECOND, START, histories
+from tests.reference import Message
+from tests.spark.streams import Stream, expected, spark_examples, verdicts
 
 
 def history_of(batches: int, size: int = 40, seed: int = 1) -> list[list[Message]]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from histories import SECOND, START
-from machines import LIMIT, Driver, Kind, Machine, Machines, until
 from oncebus.ledger import Ledger
-from reference import Message, Verdict
-from spark.streams import StreamFiles, expected, rows_in
-from stalling import order_stall
+from tests.histories import SECOND, START
+from tests.machines import LIMIT, Driver, Kind, Machine, Machines, until
+from tests.reference import Message, Verdict
+from tests.spark.streams import StreamFiles, expected, rows_in
+from tests.stalling import order_stall
 
 SCRIPT = Path(__file__).parent / "followed.py"
 WINDOW = 60 * SECOND

@@ -14,7 +14,7 @@ from pathlib import Path
 _file = os.environ.get("HISTORY_CLOCK")
 if _file:
     _spec = importlib.util.spec_from_file_location(
-        "wrong_clock", Path(__file__).parent.parent.parent / "serve" / "wrong_clock.py"
+        "wrong_clock", Path(__file__).parents[2] / "programs" / "serve" / "wrong_clock.py"
     )
     assert _spec is not None
     assert _spec.loader is not None

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import errno
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from oncebus.engine.store import Mode, Policy, Store, StoreFull, StoreInUse, StoreMismatch
+from oncebus.engine.store.sql.schema import VERSION
+from tests.engine.store.store_rows import QUEUE, START, take
+
+POLICIES = {QUEUE: Policy()}
+
+
+def test_a_new_store_begins_at_its_start_and_continues_where_it_was(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store", start=41)
+    assert store.position() == 41
+    take(store, [{"entity": QUEUE}], POLICIES)
+    store.close()
+    store = Store.open(tmp_path / "store")
+    assert (store.position(), store.size_of(QUEUE), store.counts(QUEUE).new) == (42, 100, 1)
+    store.close()
+
+
+def test_locks_from_before_a_restart_expire(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    take(store, [{"entity": QUEUE}], POLICIES)
+    with store.transaction():
+        (message,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
+    store.close()
+    store = Store.open(tmp_path / "store")
+    with store.transaction():
+        assert store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), (message.locked_until or 0) - 1) == []
+        (again,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), message.locked_until or 0)
+    assert again.deliveries == 2
+    store.close()
+
+
+def test_a_lock_that_expired_in_a_failed_transaction_expires_again(store: Store) -> None:
+    take(store, [{"entity": QUEUE}], POLICIES)
+    with store.transaction():
+        (message,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
+    end = message.locked_until or 0
+    for failing in (True, False):
+        with suppress(ZeroDivisionError), store.transaction():
+            # The second call finds no lock any more, and may remember that.
+            (again,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(lock_duration=2**40), end)
+            assert store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), end) == []
+            if failing:
+                raise ZeroDivisionError
+    assert again.deliveries == 2
+
+
+def test_a_second_process_is_refused(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(StoreInUse, match="open in another process"):
+        Store.open(tmp_path / "store")
+
+
+@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, 0])
+def test_another_version_is_refused_with_what_to_do(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "store"
+    Store.open(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+    with pytest.raises(StoreMismatch, match="that wrote it"):
+        Store.open(path)
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    other, text = tmp_path / "other", tmp_path / "text"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE mine (x)")
+    database.close()
+    text.write_text("not a database, and long enough to be looked at" * 20)
+    for path in (other, text):
+        with pytest.raises(StoreMismatch, match="not a delivery store"):
+            Store.open(path)
+
+
+def test_a_full_disk_changes_nothing_and_a_retry_works(store: Store) -> None:
+    take(store, [{"entity": QUEUE, "sequence": 1}], POLICIES)
+    execute = store._connection.execute
+    pages = execute("PRAGMA page_count").fetchone()[0]
+    execute(f"PRAGMA max_page_count = {pages}")
+    large = [{"entity": QUEUE, "sequence": number, "body": b"x" * 50_000} for number in range(2, 30)]
+    for _ in range(2):
+        with pytest.raises(StoreFull, match="has no room"):
+            take(store, large, POLICIES)
+        assert (store.position(), store.counts(QUEUE).active, store.size_of(QUEUE)) == (1, 1, 100)
+    with store.transaction():
+        assert len(store.receive(QUEUE, 9, Mode.PEEK_LOCK, Policy(), START)) == 1
+    execute("PRAGMA max_page_count = 1000000")
+    take(store, large, POLICIES)
+    assert store.counts(QUEUE).active == 29
+
+
+def test_a_full_disk_elsewhere_in_the_transaction_has_the_same_effect(store: Store) -> None:
+    with pytest.raises(StoreFull), store.transaction():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="other"), store.transaction():
+        raise OSError(errno.EACCES, "other")
+
+
+def test_no_statement_scans_all_messages(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    rows = [{"entity": QUEUE, "sequence": number, "expires": START + number} for number in range(1, 50)]
+    take(store, rows, POLICIES)
+    statements: list[str] = []
+    database = store._connection._database
+    database.set_trace_callback(statements.append)
+    policy = Policy(requires_session=True)
+    with store.transaction():
+        messages = store.receive(QUEUE, 5, Mode.PEEK_LOCK, Policy(), START)
+        store.renew_locks(QUEUE, [message.token or b"" for message in messages], Policy(), START)
+        store.receive_deferred(QUEUE, [1], Mode.PEEK_LOCK, Policy(), START)
+        store.accept_session(QUEUE, None, policy, START)
+        store.expire_locks(POLICIES, START + 2**40)
+        store.expire(POLICIES, START + 3)
+        store.due(POLICIES, START)
+        store.requeue_batch(POLICIES, 1)
+        store.peek(QUEUE, 3, 5, START)
+        store.peek(QUEUE, 3, 5, START, "s")
+        store.list_sessions(QUEUE, 5)
+        store.duplicates(QUEUE, "m1")
+    take(store, [{"entity": QUEUE, "sequence": 99}], POLICIES)
+    store.close()
+    store = Store.open(tmp_path / "store")
+    looked = [each for each in statements if each.startswith(("SELECT", "UPDATE", "DELETE"))]
+    assert len(looked) > 30
+    for statement in looked:
+        plan = [row[3] for row in store._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        assert not [step for step in plan if step.startswith("SCAN")], (statement, plan)
+        if "JOIN content" in statement and "c.session" not in statement:
+            assert "USE TEMP B-TREE FOR ORDER BY" not in plan, (statement, plan)
+    store.close()
