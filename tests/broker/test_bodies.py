@@ -65,9 +65,9 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
     async def plot(scene: Scene) -> None:
         await scene.queue()
         with monkeypatch.context() as patched:
-            patched.setattr("oncebus.engine.inbox.writer.os.fdatasync", no_room)
+            patched.setattr("oncebus.values.disk.os.fdatasync", no_room)
             # The written bytes cannot be truncated either.
-            patched.setattr("oncebus.engine.inbox.writer.os.ftruncate", no_room)
+            patched.setattr("oncebus.values.disk.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
         await delete_bodies(scene)
@@ -89,7 +89,7 @@ def test_a_body_whose_row_was_refused_is_deleted_at_once_if_the_row_was_truncate
 
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        monkeypatch.setattr(f"oncebus.engine.inbox.writer.os.{call}", no_room)
+        monkeypatch.setattr(f"oncebus.values.disk.os.{call}", no_room)
         for _ in range(3):
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
@@ -106,8 +106,8 @@ def test_a_crash_that_brings_a_refused_row_back_finds_its_body(tmp_path: Path, m
     async def run() -> None:
         async with scene(tmp_path) as first:
             await first.queue()
-            monkeypatch.setattr("oncebus.engine.inbox.writer.os.fdatasync", no_room)
-            monkeypatch.setattr("oncebus.engine.inbox.writer.os.ftruncate", no_room)
+            monkeypatch.setattr("oncebus.values.disk.os.fdatasync", no_room)
+            monkeypatch.setattr("oncebus.values.disk.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await first.send("q", message("a", LARGE))
             await delete_bodies(first)

@@ -212,7 +212,7 @@ def test_a_full_disk_refuses_a_send_with_one_clear_error_and_the_next_works(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patched:
-            patched.setattr(f"oncebus.engine.inbox.writer.os.{call}", full)
+            patched.setattr(f"oncebus.values.disk.os.{call}", full)
             for _ in range(2):
                 with pytest.raises(InboxFull, match="cannot be written: No space left on device"):
                     await scene.send("q", "a")

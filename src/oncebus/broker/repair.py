@@ -34,8 +34,8 @@ from oncebus.engine.outbox import Outbox
 from oncebus.engine.store import Store
 from oncebus.ledger.rewriting import bring_back
 from oncebus.model.entities.limits import LONGEST_LOCK
+from oncebus.values import disk
 from oncebus.values.errors import OncebusError
-from oncebus.values.files import publish, sync_folder
 
 
 class CannotRepair(OncebusError):
@@ -104,8 +104,8 @@ def give_up_ledger(folders: Folders, now: int) -> Path | None:
         Outbox(folders.outbox).rewrite(_without_keys, NO_LEDGER)
         aside = folders.ledger.with_name(f"ledger-{now}")
         if folders.ledger.exists() and not aside.exists():
-            folders.ledger.rename(aside)
-            sync_folder(str(folders.data))
+            disk.replace(folders.ledger, aside)
+            disk.sync(folders.data)
         with store.transaction():
             store.forget_judged()
         _done(folders)
@@ -134,10 +134,10 @@ def _begun(folders: Folders, what: str, now: int) -> int:
         if begun["repairs"] != what:
             check_no_repair(folders)
         now = min(now, int(begun["now"]))
-    publish(str(folders.data), folders.repair.name, [json.dumps({"repairs": what, "now": now}).encode() + b"\n"])
+    disk.publish(folders.data, folders.repair.name, [json.dumps({"repairs": what, "now": now}).encode() + b"\n"])
     return now
 
 
 def _done(folders: Folders) -> None:
-    folders.repair.unlink()
-    sync_folder(str(folders.data))
+    disk.delete(folders.repair)
+    disk.sync(folders.data)

@@ -32,9 +32,9 @@ import pyarrow as pa
 from oncebus.connector.errors import BadSpool
 from oncebus.connector.options import Entity
 from oncebus.connector.schema import ARROW_SCHEMA
+from oncebus.values import disk
 from oncebus.values.durations import DAY
 from oncebus.values.errors import shown
-from oncebus.values.files import delete_abandoned, make_folder, map_file, publish
 
 PATIENCE = 60.0
 """How long to wait for the lock of a spool, in seconds: the process of a killed driver takes a moment to end."""
@@ -91,11 +91,11 @@ class Spool:
         folder = os.path.abspath(folder)
         with _reported(folder):
             # It holds the content of messages. To let others read it, create the folder beforehand.
-            make_folder(folder, 0o700)
+            disk.make_folder(folder, 0o700)
             lock = _locked(folder, patience)
             try:
                 identity = _own_identity(folder, f"{entity} at {host}")
-                delete_abandoned(folder, time.time_ns() // 1000)
+                disk.delete_abandoned(folder)
             except BaseException:
                 os.close(lock)
                 raise
@@ -120,7 +120,7 @@ class Spool:
             for at in range(0, rows.num_rows, length):
                 file.write_batch(rows.slice(at, length))
         with _reported(self.folder, _name(number)):
-            publish(self.folder, _name(number), [sink.getvalue()])
+            disk.publish(self.folder, _name(number), [sink.getvalue()])
 
     def parts(self, number: int) -> int:
         """Return the number of parts of a batch. Raises `BadSpool` if the spool does not have it."""
@@ -147,7 +147,7 @@ class Spool:
     def delete(self, number: int) -> None:
         """Delete a batch. Raises `BadSpool`."""
         with _reported(self.folder, _name(number)):
-            Path(self.folder, _name(number)).unlink(missing_ok=True)
+            disk.delete(os.path.join(self.folder, _name(number)))
 
     def settling(self, now: int) -> tuple[int, frozenset[Identity]]:
         """Return the first batch that may not be finished, and the messages still to complete.
@@ -177,7 +177,7 @@ class Spool:
         entries = [(*identity, self._noted.get(identity, now)) for identity in sorted(new[1])]
         content = json.dumps({"finished": finished, "left": entries}).encode()
         with _reported(self.folder, _SETTLING):
-            publish(self.folder, _SETTLING, [content])
+            disk.publish(self.folder, _SETTLING, [content])
         self._noted = {Identity(number, enqueued): at for number, enqueued, at in entries}
         self._saved = new
 
@@ -212,7 +212,7 @@ def read_part(folder: str, identity: str, number: int, part: int) -> pa.RecordBa
 def _opened(folder: str, number: int) -> pa.ipc.RecordBatchFileReader:
     path = os.path.join(folder, _name(number))
     os.stat(path)
-    file = pa.ipc.open_file(map_file(path))
+    file = pa.ipc.open_file(disk.map_file(path))
     if not file.schema.equals(ARROW_SCHEMA):
         raise ValueError("it has other columns than this version of Oncebus writes")
     return file
@@ -237,7 +237,7 @@ def _own_identity(folder: str, wanted: str) -> str:
     found = _identity_of(folder)
     if found is None:
         identity = uuid.uuid4().hex
-        publish(folder, _IDENTITY, [json.dumps({"id": identity, "entity": wanted}).encode()])
+        disk.publish(folder, _IDENTITY, [json.dumps({"id": identity, "entity": wanted}).encode()])
         return identity
     if found["entity"] != wanted:
         raise BadSpool(f"The spool '{folder}' belongs to {found['entity']}, not to {wanted}. Use another folder.")

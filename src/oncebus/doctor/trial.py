@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from oncebus.doctor.clocks import Offset
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Storage, StorageError, storage_at
-from oncebus.values.files import TEMPORARY, make_folder
+from oncebus.values import disk
 
 VISIBLE_SECONDS = 5.0
 """How long to wait for a file of another machine. A ledger itself does not wait: it must find files at once."""
@@ -52,7 +52,7 @@ class Sight:
 
 def new_name() -> str:
     """Return a name for a temporary file."""
-    return f"{TEMPORARY}doctor-{uuid.uuid4().hex}"
+    return f"{disk.TEMPORARY}doctor-{uuid.uuid4().hex}"
 
 
 def open_place(location: str) -> list[str]:
@@ -68,7 +68,7 @@ def open_place(location: str) -> list[str]:
             missing.append(path)
             path = os.path.dirname(path)
         try:
-            make_folder(storage.location)
+            disk.make_folder(storage.location)
         except OSError as error:
             _remove(missing)
             raise StorageError(f"Ledger folder '{storage.location}' cannot be created: {error.strerror}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncebus.values.files import make_folder
+from oncebus.values import disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Folders:
 
     def make(self) -> None:
         """Create the data folder if it is missing, readable by its owner only: it holds messages and keys."""
-        make_folder(self.data, mode=0o700)
+        disk.make_folder(self.data, mode=0o700)
 
     @property
     def inbox(self) -> Path:

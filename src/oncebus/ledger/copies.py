@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 
 from oncebus.ledger.storage import Piece, Stamp, StorageError
-from oncebus.values.files import TEMPORARY, map_file
+from oncebus.values import disk
 from oncebus.values.sizes import GIB, parse_size
 
 HOME = "ONCEBUS_LEDGER_CACHE"
@@ -67,7 +67,7 @@ class Copies:
                 self.forget(name)
                 return None
             os.utime(path)
-            found = memoryview(map_file(str(path))).cast("B")
+            found = memoryview(disk.map_file(str(path))).cast("B")
         except OSError:
             # There is no copy, or another process has just deleted it.
             return None
@@ -78,13 +78,13 @@ class Copies:
         """Write a copy and return it, memory-mapped. Raises `OSError` if the disk is full."""
         self._make_private()
         path = self._path(name, stamp)
-        temporary = path.parent / (TEMPORARY + uuid.uuid4().hex)
+        temporary = path.parent / (disk.TEMPORARY + uuid.uuid4().hex)
         try:
             with temporary.open("wb") as file:
                 for piece in pieces:
                     file.write(piece)
-            found = memoryview(map_file(str(temporary))).cast("B")
-            temporary.replace(path)
+            found = memoryview(disk.map_file(str(temporary))).cast("B")
+            disk.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         self._used[name] = path
@@ -107,7 +107,7 @@ class Copies:
         if before is None:
             wanted = {self._path(name, stamp).name for name, stamp in listed.items()}
             for path in _files(self._folder):
-                if path.name.removesuffix(_MARKER) not in wanted and not path.name.startswith(TEMPORARY):
+                if path.name.removesuffix(_MARKER) not in wanted and not path.name.startswith(disk.TEMPORARY):
                     path.unlink(missing_ok=True)
         else:
             for name, stamp in before.items() - listed.items():

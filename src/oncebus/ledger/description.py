@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oncebus.ledger.storage import Storage
+from oncebus.values import disk
 from oncebus.values.errors import OncebusError
-from oncebus.values.files import TEMPORARY
 
 FORMAT = 1
 _SECRET_BYTES = 32
@@ -72,7 +72,7 @@ def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool)
     """
     stamps = storage.names()
     if FILE_NAME not in stamps:
-        if any(not name.startswith(TEMPORARY) for name in stamps):
+        if any(not name.startswith(disk.TEMPORARY) for name in stamps):
             raise not_a_ledger(storage.location, stamps)
         made = Description(tuple(key), uuid.uuid4().hex, secrets.token_bytes(_SECRET_BYTES) if has_secret else None)
         if storage.publish_new(FILE_NAME, [made.to_json()]):
@@ -92,7 +92,7 @@ def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool)
 
 def not_a_ledger(location: str, names: Iterable[str]) -> LedgerMismatch:
     """Return the error for a folder that holds these files, and no `ledger.json`."""
-    others = [name for name in names if not name.startswith(TEMPORARY)]
+    others = [name for name in names if not name.startswith(disk.TEMPORARY)]
     if not others:
         return LedgerMismatch(f"There is no ledger at '{location}'.")
     return LedgerMismatch(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from oncebus.ledger.copies import Copies
 from oncebus.ledger.storage import ABANDONED_SECONDS, Piece, Stamp, StorageError, agreed
-from oncebus.values.files import TEMPORARY, make_folder, map_file, sync_folder
+from oncebus.values import disk
 
 
 class LocalStorage:
@@ -33,7 +32,7 @@ class LocalStorage:
                         status = entry.stat()
                     except FileNotFoundError:
                         continue
-                    if not entry.name.startswith(TEMPORARY) or time.time() - status.st_mtime > ABANDONED_SECONDS:
+                    if not entry.name.startswith(disk.TEMPORARY) or time.time() - status.st_mtime > ABANDONED_SECONDS:
                         found[entry.name] = Stamp(status.st_size, status.st_mtime_ns)
         except FileNotFoundError:
             return {}
@@ -44,7 +43,7 @@ class LocalStorage:
     def read(self, name: str) -> memoryview:
         """See `Storage`."""
         try:
-            return memoryview(map_file(os.path.join(self.location, name))).cast("B")
+            return memoryview(disk.map_file(os.path.join(self.location, name))).cast("B")
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -66,36 +65,19 @@ class LocalStorage:
 
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         """See `Storage`."""
-        self._write(name, pieces, os.replace)
+        with self._reporting(name):
+            disk.publish(self.location, name, pieces)
 
     def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
         """See `Storage`. Exactly one caller gets True, even if all write the same content."""
-        is_taken = False
+        with self._reporting(name):
+            return disk.publish_new(self.location, name, pieces)
 
-        def link(temporary: str, target: str) -> None:
-            nonlocal is_taken
-            try:
-                os.link(temporary, target)
-            except FileExistsError:
-                is_taken = True
-
-        self._write(name, pieces, link)
-        return not is_taken
-
-    def _write(self, name: str, pieces: Sequence[Piece], place: Callable[[str, str], None]) -> None:
-        temporary = os.path.join(self.location, TEMPORARY + uuid.uuid4().hex)
+    @contextmanager
+    def _reporting(self, name: str) -> Iterator[None]:
         try:
-            make_folder(self.location)
-            try:
-                with open(temporary, "wb") as file:
-                    for piece in pieces:
-                        file.write(piece)
-                    file.flush()
-                    os.fsync(file.fileno())
-                place(temporary, os.path.join(self.location, name))
-            finally:
-                Path(temporary).unlink(missing_ok=True)
-            sync_folder(self.location)
+            disk.make_folder(self.location)
+            yield
         except OSError as error:
             raise StorageError(
                 f"Ledger folder '{self.location}' cannot be written: {error.strerror} ('{name}')"
@@ -105,7 +87,7 @@ class LocalStorage:
         """See `Storage`."""
         for name in names:
             try:
-                Path(self.location, name).unlink(missing_ok=True)
+                disk.delete(os.path.join(self.location, name))
             except OSError as error:
                 raise StorageError(
                     f"Ledger file '{self.location}/{name}' cannot be deleted: {error.strerror}"

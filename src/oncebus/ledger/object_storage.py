@@ -20,7 +20,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Prec
 from oncebus.ledger.copies import Copies
 from oncebus.ledger.object_place import ObjectPlace, Patience, parse_place
 from oncebus.ledger.storage import Piece, Stamp, StorageError, agreed
-from oncebus.values.files import TEMPORARY
+from oncebus.values import disk
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -185,7 +185,7 @@ class ObjectStorage:
 
     def _check_conditions(self) -> None:
         """Raise `StorageError` if the store ignores the condition of a put: two claims would overwrite each other."""
-        probe = f"{TEMPORARY}{uuid.uuid4().hex}"
+        probe = f"{disk.TEMPORARY}{uuid.uuid4().hex}"
         self._put(probe, lambda: obstore.put(self._client, probe, b"one", mode="create"))
         try:
             self._put(probe, lambda: obstore.put(self._client, probe, b"two", mode="create"))

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+from oncebus.values import disk
 from oncebus.values.errors import OncebusError
-from oncebus.values.files import TEMPORARY
 
 ABANDONED_SECONDS = 3600.0
 """The writer of a temporary file older than this must have died."""
@@ -137,4 +137,4 @@ def _is_claim(name: str) -> bool:
 def abandoned(names: dict[str, Stamp]) -> list[str]:
     """Return the names of temporary files whose writer must have died."""
     old_ns = time.time_ns() - int(ABANDONED_SECONDS * 1e9)
-    return [name for name, stamp in names.items() if name.startswith(TEMPORARY) and stamp.modified_ns < old_ns]
+    return [name for name, stamp in names.items() if name.startswith(disk.TEMPORARY) and stamp.modified_ns < old_ns]

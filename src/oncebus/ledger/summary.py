@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import horizon_of
+from oncebus.values import disk
 from oncebus.values.durations import utc_text
-from oncebus.values.files import TEMPORARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class LedgerSummary:
         visible = listing.visible()
         return cls(
             ids=sum(run.size for run in visible),
-            bytes=sum(stamp.size for name, stamp in listing.stamps.items() if not name.startswith(TEMPORARY)),
+            bytes=sum(stamp.size for name, stamp in listing.stamps.items() if not name.startswith(disk.TEMPORARY)),
             runs=len(visible),
             generation=listing.newest.number if listing.newest else 0,
             horizon=horizon_of(visible) if visible else None,

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyspark
 
 from oncebus.spark.borrowed import detach_gateway
+from oncebus.values import disk
 from oncebus.values.errors import OncebusError
 
 # The driver passes Arrow batches on and plans small jobs. The optimising compiler would cost it more than it saves.
@@ -73,19 +74,19 @@ class Recording:
         try:
             if not _stop_java() or not self._recorded.exists():
                 raise NoArchive("Java exited without writing a class archive.")
-            os.replace(self._recorded, self._path)
+            disk.replace(self._recorded, self._path)
             self._delete_old_archives()
         except OSError as error:
             raise NoArchive(f"Class archive '{self._path}' cannot be stored: {error.strerror}.") from error
         finally:
-            self._recorded.unlink(missing_ok=True)
+            disk.delete(self._recorded)
 
     def _delete_old_archives(self) -> None:
         """Delete the archives of other versions, and unfinished ones of recordings that were killed."""
         with suppress(OSError):
             newest = sorted(self._path.parent.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
             for path in newest[_MOST_KEPT:]:
-                path.unlink(missing_ok=True)
+                disk.delete(path)
 
 
 def default_cache() -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.model.access import ROOT_RULE, KeyFile, KeyFileError, Right, WhichKey
-from oncebus.model.access import keys as keys_module
+from oncebus.values import disk
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def test_a_process_that_loses_the_race_to_create_the_file_uses_the_winners_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, early = KeyFile(tmp_path / "keys.json"), KeyFile(tmp_path / "keys.json")
-    write = keys_module._write
+    link = disk.link
 
-    def overtaken(*arguments: object) -> None:
-        monkeypatch.setattr(keys_module, "_write", write)
+    def overtaken(path: str, target: str) -> None:
+        monkeypatch.setattr(disk, "link", link)
         assert early.create()
-        write(*arguments)  # type: ignore[arg-type]
+        link(path, target)
 
-    monkeypatch.setattr(keys_module, "_write", overtaken)
+    monkeypatch.setattr(disk, "link", overtaken)
     assert not late.create()
     assert late.rules() == early.rules()
     assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]

@@ -138,7 +138,7 @@ def test_a_version_whose_folder_could_not_be_synced_is_not_there_and_can_be_publ
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("oncebus.model.entities.catalogue_files.sync_folder", fails)
+        patched.setattr("oncebus.values.disk.sync", fails)
         with pytest.raises(CatalogueFileError, match="cannot be written: Input/output error"):
             files.publish(TWO)
     assert files.versions() == [1]
@@ -151,7 +151,7 @@ def test_the_file_is_synced_before_it_has_its_name_and_the_folder_after(
 ) -> None:
     files.publish(ONE)
     steps: list[str] = []
-    fsync, rename = os.fsync, os.rename
+    fsync, rename = os.fsync, os.replace
 
     def recorded_fsync(descriptor: int) -> None:
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
@@ -162,7 +162,7 @@ def test_the_file_is_synced_before_it_has_its_name_and_the_folder_after(
         rename(source, target)
 
     monkeypatch.setattr(os, "fsync", recorded_fsync)
-    monkeypatch.setattr(os, "rename", recorded_rename)
+    monkeypatch.setattr(os, "replace", recorded_rename)
     files.publish(TWO)
     assert steps == ["file", "rename", "folder"]
 

@@ -16,15 +16,13 @@ import struct
 import uuid
 import zlib
 from collections.abc import Iterable
-from pathlib import Path
 
 from oncebus.engine.inbox.errors import InboxDamaged, InboxError, write_failure
-from oncebus.values.files import delete_abandoned, make_folder, map_file, publish
+from oncebus.values import disk
 
 MAGIC = b"ONCEBOD\x01"
 _HEADER_BYTES = 24
 _CHECKED = struct.Struct("<IQ")
-_EVER = 2**62
 _NAME = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
@@ -44,8 +42,8 @@ class BodyFiles:
         checked = _CHECKED.pack(0, len(body))
         check = zlib.crc32(body, zlib.crc32(checked))
         try:
-            make_folder(self.folder)
-            publish(self.folder, name, [MAGIC, check.to_bytes(4, "little"), checked, body])
+            disk.make_folder(self.folder)
+            disk.publish(self.folder, name, [MAGIC, check.to_bytes(4, "little"), checked, body])
         except OSError as error:
             raise write_failure(path, error) from error
         return name
@@ -56,7 +54,7 @@ class BodyFiles:
         Raises `FileNotFoundError` if there is none, and `InboxDamaged` if its checksum is wrong.
         """
         path = self._path(name)
-        data = memoryview(map_file(path)).cast("B")
+        data = memoryview(disk.map_file(path)).cast("B")
         if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
             raise InboxDamaged(f"Body file '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
         length = len(data) - _HEADER_BYTES
@@ -73,7 +71,7 @@ class BodyFiles:
         for name in names:
             path = self._path(name)
             try:
-                Path(path).unlink(missing_ok=True)
+                disk.delete(path)
             except OSError as error:
                 raise InboxError(f"Body file '{path}' cannot be deleted: {error.strerror}") from error
 
@@ -83,9 +81,10 @@ class BodyFiles:
             return []
         return [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
 
-    def delete_unfinished(self) -> list[str]:
-        """Delete files that a dead writer left unfinished, and return their names. Call it only while nobody writes."""
-        return delete_abandoned(self.folder, _EVER) if os.path.isdir(self.folder) else []
+    def delete_unfinished(self) -> None:
+        """Delete files that a dead writer left unfinished. Call it only while nobody writes."""
+        if os.path.isdir(self.folder):
+            disk.delete_abandoned(self.folder)
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):

@@ -22,7 +22,7 @@ from oncebus.engine.inbox.segment import (
     list_segments,
     segment_path,
 )
-from oncebus.values.files import map_file
+from oncebus.values import disk
 from oncebus.values.watching import Watch
 
 LOCK = "lock"
@@ -78,7 +78,7 @@ class InboxReader:
         if not segments:
             return None
         path = segment_path(self._folder, segments[-1])
-        return decode_segment_header(memoryview(map_file(path)).cast("B"), path, segments[-1]).shards
+        return decode_segment_header(memoryview(disk.map_file(path)).cast("B"), path, segments[-1]).shards
 
     def plan(
         self,

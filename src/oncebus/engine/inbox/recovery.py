@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from oncebus.engine.inbox.segment import (
     list_segments,
     segment_path,
 )
-from oncebus.values.files import map_file, publish, sync_folder
+from oncebus.values import disk
 
 
 class Recovered(NamedTuple):
@@ -39,10 +38,10 @@ def recover(folder: str, shards: int) -> Recovered:
     if not segments:
         if announced:
             raise InboxDamaged(f"Inbox '{folder}' has lost its segments: commit {announced} was durable")
-        publish(folder, os.path.basename(segment_path(folder, 1)), [encode_segment_header(shards, 1, 1)])
+        disk.publish(folder, os.path.basename(segment_path(folder, 1)), [encode_segment_header(shards, 1, 1)])
         return Recovered(1, HEADER_BYTES, 0, 1)
     path = segment_path(folder, segments[-1])
-    data = memoryview(map_file(path)).cast("B")
+    data = memoryview(disk.map_file(path)).cast("B")
     header = decode_segment_header(data, path, segments[-1])
     if header.shards != shards:
         raise InboxError(f"Inbox '{folder}' has {header.shards} shards, not {shards}. The number cannot be changed")
@@ -64,7 +63,7 @@ def recover(folder: str, shards: int) -> Recovered:
     if commit <= announced:
         raise damaged(path, commit, end, "ends")
     _cut_and_sync(path, data, end if unannounced is None else unannounced, end)
-    sync_folder(folder)
+    disk.sync(folder)
     return Recovered(segments[-1], end, commit - 1, position)
 
 
@@ -90,14 +89,11 @@ def _is_followed(data: memoryview, offset: int, commit: int) -> bool:
 
 
 def _cut_and_sync(path: str, data: memoryview, unannounced: int, end: int) -> None:
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = disk.open_file(path)
     try:
-        os.ftruncate(descriptor, end)
         # If the last writer died after a failed fsync, the kernel may hold pages that look written and are not. Write
         # them again.
-        again = bytes(data[unannounced:end])
-        if again and os.pwrite(descriptor, again, unannounced) != len(again):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        os.fsync(descriptor)
+        disk.write(descriptor, bytes(data[unannounced:end]), unannounced)
+        disk.truncate(descriptor, end)
     finally:
         os.close(descriptor)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from oncebus.engine.inbox.errors import write_failure
 from oncebus.engine.inbox.frame import BadFrame, Frame, check_piece, decode_piece, encode_frame
 from oncebus.engine.inbox.segment import HEADER_BYTES, Cursor, Place, damaged, list_segments, segment_path
-from oncebus.values.files import publish
+from oncebus.values import disk
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Returns as many rows to replace a batch, with the same keys. Returns the same object to change nothing."""
@@ -46,7 +46,7 @@ def _rewrite_segment(folder: str, first: int, commits: range, change: Change) ->
     if rows:
         path = segment_path(folder, first)
         try:
-            publish(folder, os.path.basename(path), pieces)
+            disk.publish(folder, os.path.basename(path), pieces)
         except OSError as error:
             raise write_failure(path, error) from error
     return rows

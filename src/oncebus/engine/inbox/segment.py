@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from oncebus.engine.inbox.errors import InboxDamaged
 from oncebus.engine.inbox.frame import BadFrame, Frame, decode_frame
-from oncebus.values.files import map_file
+from oncebus.values import disk
 
 MAGIC = b"ONCESEG\x01"
 HEADER_BYTES = 32
@@ -138,7 +138,7 @@ class Cursor:
     def _enter(self, place: Place, durable: int) -> None:
         self.place = place
         try:
-            self._buffer = map_file(self.path)
+            self._buffer = disk.map_file(self.path)
         except (OSError, pa.ArrowException) as error:
             reason = f"cannot be read ({' '.join(str(error).split())})"
             raise damaged(self.path, self.commit, place.offset, reason) from error

@@ -7,13 +7,11 @@ file `lock`. The writer locks the file `lock`, and writes the id of its kernel t
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import itertools
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -27,7 +25,7 @@ from oncebus.engine.inbox.reader import LOCK, InboxReader
 from oncebus.engine.inbox.recovery import Recovered, recover
 from oncebus.engine.inbox.rows import Row, split
 from oncebus.engine.inbox.segment import HEADER_BYTES, encode_segment_header, list_segments, segment_path
-from oncebus.values.files import TEMPORARY, make_folder, publish
+from oncebus.values import disk
 from oncebus.values.watching import sign
 
 SEGMENT_BYTES = 64 << 20
@@ -61,7 +59,7 @@ class InboxWriter:
         self._is_torn = False
         # After a failed fsync the kernel may consider pages written that are not.
         self._is_distrusted = False
-        self._durable = os.open(os.path.join(folder, durable.NAME), os.O_WRONLY)
+        self._durable = disk.open_file(os.path.join(folder, durable.NAME))
         resources.callback(os.close, self._durable)
         resources.callback(lambda: os.close(self._active.descriptor))
         self._resources = resources.pop_all()
@@ -78,14 +76,12 @@ class InboxWriter:
         path = os.path.abspath(folder)
         with ExitStack() as resources:
             try:
-                make_folder(path)
+                disk.make_folder(path)
                 _lock(path, resources)
                 sign(os.path.join(path, LOCK))
-                for name in os.listdir(path):
-                    if name.startswith(TEMPORARY):
-                        Path(path, name).unlink()
+                disk.delete_abandoned(path)
                 found = recover(path, shards)
-                publish(path, durable.NAME, [durable.encode_durable(found.last_commit)])
+                disk.publish(path, durable.NAME, [durable.encode_durable(found.last_commit)])
                 return cls(path, shards, segment_bytes, resources, found)
             except OSError as error:
                 raise write_failure(path, error) from error
@@ -107,9 +103,9 @@ class InboxWriter:
             if self._end >= self._segment_bytes:
                 self._roll()
             self._is_torn = True
-            _write(self._active.descriptor, frame, self._end)
+            disk.write(self._active.descriptor, frame, self._end)
             self._is_distrusted = True
-            os.fdatasync(self._active.descriptor)
+            disk.sync_data(self._active.descriptor)
             self._is_torn = self._is_distrusted = False
         except OSError as error:
             failure = write_failure(self._active.path, error)
@@ -132,7 +128,7 @@ class InboxWriter:
         for first, following in itertools.pairwise(firsts):
             if following - 1 <= commit:
                 try:
-                    Path(segment_path(self.folder, first)).unlink(missing_ok=True)
+                    disk.delete(segment_path(self.folder, first))
                 except OSError as error:
                     raise InboxError(
                         f"Inbox file '{segment_path(self.folder, first)}' cannot be deleted: {error.strerror}"
@@ -172,15 +168,14 @@ class InboxWriter:
 
     def _announce(self) -> None:
         try:
-            _write(self._durable, durable.encode_durable(self.last_commit), 0)
+            disk.write(self._durable, durable.encode_durable(self.last_commit), 0)
         except OSError as error:
             # The commit is durable anyway, and is announced with the next one.
             raise write_failure(os.path.join(self.folder, durable.NAME), error) from error
 
     def _truncate(self) -> None:
         """Remove, durably, the rest of a failed append, before anything is written after it."""
-        os.ftruncate(self._active.descriptor, self._end)
-        os.fsync(self._active.descriptor)
+        disk.truncate(self._active.descriptor, self._end)
         if self._is_distrusted:
             self._roll()
             self._is_distrusted = False
@@ -191,7 +186,7 @@ class InboxWriter:
         first = self.last_commit + 1
         path = segment_path(self.folder, first)
         header = encode_segment_header(self.shards, first, self.next_position)
-        publish(self.folder, os.path.basename(path), [header])
+        disk.publish(self.folder, os.path.basename(path), [header])
         active = _open_segment(self.folder, first)
         os.close(self._active.descriptor)
         self._sizes[self._active.first] = self._end
@@ -202,17 +197,7 @@ class InboxWriter:
 
 def _open_segment(folder: str, first: int) -> _Active:
     path = segment_path(folder, first)
-    return _Active(first, os.open(path, os.O_RDWR), path)
-
-
-def _write(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        if written == 0:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        view = view[written:]
-        offset += written
+    return _Active(first, disk.open_file(path), path)
 
 
 def _lock(folder: str, resources: ExitStack) -> None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus.engine.outbox.part import Batch, OutboxError, OutboxPart, read_part, write_part
-from oncebus.values.files import TEMPORARY, make_folder
+from oncebus.values import disk
 from oncebus.values.watching import Watch, sign
 
 _DRAFTS = "drafts-"
@@ -119,7 +119,7 @@ class Outbox:
                 if (part.first, part.last, part.parts) not in complete:
                     self._delete(part)
             drafts = os.path.join(self.folder, _DRAFTS + uuid.uuid4().hex)
-            make_folder(drafts)
+            disk.make_folder(drafts)
             sign(os.path.join(self.folder, _SIGNATURE), is_local=is_local)
         except OSError as error:
             raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
@@ -169,21 +169,21 @@ class Outbox:
         for drafts in [*folder.glob(f"{_DRAFTS}*")]:
             for attempt in range(_ATTEMPTS):
                 for draft in drafts.iterdir():
-                    draft.unlink(missing_ok=True)
+                    disk.delete(draft)
                 try:
-                    drafts.rmdir()
+                    disk.delete_folder(drafts)
                     break
                 except OSError as error:
                     # A task has started another draft. Try again.
                     if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
                         raise
-        for unfinished in [*folder.glob(f"{TEMPORARY}*")]:
-            unfinished.unlink(missing_ok=True)
+        if folder.is_dir():
+            disk.delete_abandoned(folder)
 
     def _delete(self, part: OutboxPart) -> None:
         path = Path(self.folder, part.name)
         try:
-            path.unlink(missing_ok=True)
+            disk.delete(path)
         except OSError as error:
             raise OutboxError(f"Outbox part '{path}' cannot be deleted: {error.strerror}") from error
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from oncebus.model.messages import OUTBOX_SCHEMA
+from oncebus.values import disk
 from oncebus.values.errors import OncebusError
-from oncebus.values.files import map_file, publish
 
 MAGIC = b"ONCEOUT\x01"
 _HEADER_BYTES = 16
@@ -104,7 +104,7 @@ def write_part(
     body = sink.getvalue()
     check = zlib.crc32(body, zlib.crc32(bytes(4)))
     try:
-        publish(
+        disk.publish(
             folder,
             part.name,
             [MAGIC, check.to_bytes(4, "little"), bytes(4), body],
@@ -131,7 +131,7 @@ def read_part(folder: str, part: OutboxPart) -> tuple[pa.Table, Batch]:
     """Return the rows of a part, checked against its checksum, and the batch that wrote it. Raises `OutboxDamaged`."""
     path = os.path.join(folder, part.name)
     try:
-        buffer = map_file(path)
+        buffer = disk.map_file(path)
         data = memoryview(buffer).cast("B")
     except (OSError, pa.ArrowException) as error:
         raise OutboxDamaged(f"Outbox part '{path}' cannot be read: {' '.join(str(error).split())}") from error

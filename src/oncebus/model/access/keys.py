@@ -11,10 +11,9 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +28,11 @@ from oncebus.model.access.authorization_rule import (
     rule_named,
 )
 from oncebus.model.access.rights import Right, Rights
+from oncebus.values import disk
 from oncebus.values.errors import NOT_READY, ErrorKind, OncebusError
-from oncebus.values.files import make_folder
 
 FORMAT = 1
 _LARGEST_FILE = 1 << 20
-_PRIVATE = 0o600
 
 Rules = tuple[AuthorizationRule, ...]
 
@@ -80,13 +78,8 @@ class KeyFile:
             return False
         rule = fresh_rule(ROOT_RULE, [Right.MANAGE])
         with _reported(self.path, "created"):
-            make_folder(self.path.parent, mode=0o700)
-            try:
-                # Unlike a rename, a link never replaces a file that another process has created meanwhile.
-                _write(self.path, (rule,), os.link)
-            except FileExistsError:
-                return False
-        return True
+            disk.make_folder(self.path.parent, mode=0o700)
+            return disk.publish_new(self.path.parent, self.path.name, [_content((rule,))], mode=disk.PRIVATE)
 
     def rules(self) -> Rules:
         """Return all rules. Reads the file again if it has changed."""
@@ -156,7 +149,7 @@ class KeyFile:
         with _reported(self.path, "changed"), _locked(self.path):
             _, rules = _read(self.path)
             changed = change(rules)
-            _write(self.path, changed, os.replace)
+            disk.publish(self.path.parent, self.path.name, [_content(changed)], mode=disk.PRIVATE)
         return changed
 
 
@@ -234,7 +227,7 @@ def _parsed(content: bytes) -> Rules | None:
     return rules if len({rule.name for rule in rules}) == len(rules) else None
 
 
-def _write(path: Path, rules: Rules, place: Callable[[Path, Path], None]) -> None:
+def _content(rules: Rules) -> bytes:
     entries = [
         {
             "name": rule.name,
@@ -244,30 +237,14 @@ def _write(path: Path, rules: Rules, place: Callable[[Path, Path], None]) -> Non
         }
         for rule in rules
     ]
-    content = json.dumps({"format": FORMAT, "rules": entries}, indent=2).encode() + b"\n"
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        place(temporary, path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    return json.dumps({"format": FORMAT, "rules": entries}, indent=2).encode() + b"\n"
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock on changes to the file. The lock is a separate file because the key file itself is replaced."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), flags, _PRIVATE)
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), flags, disk.PRIVATE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

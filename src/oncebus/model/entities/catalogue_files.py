@@ -17,11 +17,10 @@ from threading import Lock
 
 from oncebus.model.entities.catalogue import Catalogue
 from oncebus.model.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
+from oncebus.values import disk
 from oncebus.values.errors import NOT_READY, ErrorKind, OncebusError
-from oncebus.values.files import TEMPORARY, make_folder, sync_folder
 
 _NAME = re.compile(r"([0-9]{12})\.json")
-_MODE = 0o600
 _MOST_CACHED = 16
 
 _Stamp = tuple[str, int, int, int]
@@ -99,41 +98,25 @@ class CatalogueFiles:
                 f" it is already at version {versions[-1]}."
             )
         path = self._path(catalogue.version)
-        temporary = path.with_name(f"{TEMPORARY}{path.name}")
         try:
-            self._make_folder()
-            self._clear_temporary()
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-            with open(descriptor, "w", encoding="ascii") as file:
-                file.write(catalogue_to_json(catalogue))
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(temporary, path)
-            sync_folder(os.fspath(self._folder))
+            disk.make_folder(self._folder)
+            disk.delete_abandoned(self._folder)
+            disk.publish(self._folder, path.name, [catalogue_to_json(catalogue).encode("ascii")], mode=disk.PRIVATE)
         except OSError as error:
             # Delete the file even if it already has its final name: a refused change must not appear after a restart,
             # and the next change needs the same version number.
-            for written in (temporary, path):
-                with contextlib.suppress(OSError):
-                    os.unlink(written)
+            with contextlib.suppress(OSError):
+                disk.delete(path)
             raise CatalogueFileError(f"Catalogue file '{path}' cannot be written: {error.strerror}") from error
 
     def delete_below(self, version: int) -> None:
         """Delete all versions below the given one, but never the latest."""
         for each in self.versions()[:-1]:
             if each < version:
-                self._path(each).unlink(missing_ok=True)
+                disk.delete(self._path(each))
 
     def _path(self, version: int) -> Path:
         return self._folder / f"{version:012}.json"
-
-    def _make_folder(self) -> None:
-        make_folder(self._folder)
-
-    def _clear_temporary(self) -> None:
-        for name in os.listdir(self._folder):
-            if name.startswith(TEMPORARY):
-                os.unlink(self._folder / name)
 
 
 def _parsed(data: bytes, path: Path) -> Catalogue:

@@ -14,6 +14,7 @@ import click
 
 from oncebus.programs.cli.errors import in_one_line
 from oncebus.programs.cli.serve import settings_of, settings_options
+from oncebus.values import disk
 
 log = logging.getLogger(__name__)
 
@@ -103,4 +104,4 @@ def _rotate_if_large(spoken: Path) -> None:
     """Rename a large log to `spark.log.1`, replacing the previous one, so that Spark starts a new file."""
     with suppress(OSError):
         if spoken.stat().st_size > LARGEST_LOG:
-            os.replace(spoken, spoken.with_name(f"{spoken.name}.1"))
+            disk.replace(spoken, spoken.with_name(f"{spoken.name}.1"))

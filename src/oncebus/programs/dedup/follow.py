@@ -40,6 +40,7 @@ from oncebus.programs.dedup.progress import Display, display, show_summary, spee
 from oncebus.programs.dedup.request import Request
 from oncebus.programs.dedup.session import spark_session
 from oncebus.programs.dedup.sources import find_sources, local_path, outermost
+from oncebus.values import disk
 
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 20.0
@@ -76,7 +77,7 @@ class _BatchWriter:
             frames.write(rows, self._format, staging)
         for name in os.listdir(folder):
             if name.startswith(prefix):
-                (folder / name).unlink()
+                disk.delete(folder / name)
         if rows is not None:
             move_parts(staging, folder, prefix)
 

@@ -21,6 +21,7 @@ from oncebus.programs.dedup.request import Request
 from oncebus.programs.dedup.sources import Sources, outer_first
 from oncebus.spark import detect_duplicates
 from oncebus.spark.columns import IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME
+from oncebus.values import disk
 
 ROW = "_oncebus_row"
 _LINE = "value"
@@ -114,7 +115,7 @@ def write(rows: DataFrame, format_name: str, folder: Path) -> None:
         return
     rows.write.text(f"file:{folder}")
     for file in folder.glob("part-*.txt"):
-        file.rename(file.with_suffix(".json"))
+        disk.replace(file, file.with_suffix(".json"))
 
 
 def quoted(name: str) -> str:

@@ -32,8 +32,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from oncebus.values import disk
 from oncebus.values.errors import OncebusError
-from oncebus.values.files import make_folder
 
 MARKER = "_oncebus.json"
 STATE = "_oncebus"
@@ -281,7 +281,7 @@ class Outputs:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             # The folder must be durable before its rows: the ledger remembers them as soon as they are in place.
-            make_folder(folder)
+            disk.make_folder(folder)
             self._made.extend(reversed(missing))
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except (FileExistsError, NotADirectoryError) as error:
@@ -298,12 +298,10 @@ class Outputs:
 def write_marker(folder: Path, marker: Marker) -> None:
     """Write the marker to the folder atomically and durably, replacing any other."""
     new = folder / (MARKER + ".new")
-    with new.open("wb") as file:
-        file.write(marker.to_json())
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / MARKER)
-    _sync(folder)
+    disk.delete(new)
+    disk.create(new, [marker.to_json()])
+    disk.replace(new, folder / MARKER)
+    disk.sync(folder)
 
 
 def move_parts(staging: Path, folder: Path, prefix: str = "part-") -> dict[str, int]:
@@ -314,11 +312,11 @@ def move_parts(staging: Path, folder: Path, prefix: str = "part-") -> dict[str, 
     moved = {}
     for name in sorted(os.listdir(staging)):
         if name.startswith("part-"):
-            _sync(staging / name)
+            disk.sync(staging / name)
             target = folder / (prefix + name.removeprefix("part-"))
             moved[target.name] = (staging / name).stat().st_size
-            (staging / name).replace(target)
-    _sync(folder)
+            disk.replace(staging / name, target)
+    disk.sync(folder)
     shutil.rmtree(staging)
     return moved
 
@@ -383,12 +381,4 @@ def _delete(path: Path) -> None:
         # The Spark of a killed run may still write there for a moment.
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        disk.delete(path)

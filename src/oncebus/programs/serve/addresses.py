@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from oncebus.model.access import AuthorizationRule, connection_string
 from oncebus.protocols.listening import listen
+from oncebus.values import disk
 from oncebus.values.settings import Settings, flag
 
 USUAL_AMQP_PORT = 5672
@@ -153,14 +153,14 @@ def write_addresses(data: Path, url: str, client: ClientAddress | None = None) -
         # On a full disk the gateway still runs; commands then need --url.
         with contextlib.suppress(OSError):
             temporary.write_text(f"{content or ''}\n")
-            os.replace(temporary, data / name)
+            disk.replace(temporary, data / name)
 
 
 def forget_addresses(data: Path) -> None:
     """Remove the gateway's addresses from the data folder."""
     for name in (_NOTE, _CLIENT_NOTE):
         with contextlib.suppress(OSError):
-            (data / name).unlink(missing_ok=True)
+            disk.delete(data / name)
 
 
 def read_url(data: Path) -> str | None:

@@ -13,7 +13,6 @@ not a certificate authority, so a client that trusts it trusts no other certific
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import socket
@@ -25,9 +24,9 @@ from pathlib import Path
 
 from oncebus.broker.clock import wall_time
 from oncebus.protocols.listening import Tls
+from oncebus.values import disk
 from oncebus.values.durations import DAY, SECOND
 from oncebus.values.errors import OncebusError
-from oncebus.values.files import publish, sync_folder
 from oncebus.values.hosts import is_address
 from oncebus.values.settings import Settings
 
@@ -37,7 +36,6 @@ DAYS = 825
 """The longest validity that all clients accept: Apple's clients reject longer ones."""
 RENEWED_BEFORE = 30 * DAY
 
-_PRIVATE = 0o600
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _HEAD = re.compile(r"Oncebus: for (?P<hosts>.+), until (?P<end>[0-9]{1,12})")
 _BEGIN = "-----BEGIN "
@@ -79,7 +77,7 @@ def _show(folder: Path, path: Path) -> None:
         _, begin, rest = path.read_text(encoding="ascii").partition(f"{_BEGIN}CERTIFICATE-----")
         certificate, end, _ = rest.partition("-----END CERTIFICATE-----")
         if end:
-            publish(os.fspath(folder), CERTIFICATE, [f"{begin}{certificate}{end}\n".encode()])
+            disk.publish(folder, CERTIFICATE, [f"{begin}{certificate}{end}\n".encode()])
 
 
 def own_certificate(folder: Path, host: str, now: int) -> Tls:
@@ -92,11 +90,11 @@ def own_certificate(folder: Path, host: str, now: int) -> Tls:
     try:
         content = _read(path)
         if content is None or not _is_good(content, hosts, now):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.make_folder(folder, mode=0o700)
             content = _made(hosts, now)
-            _write(folder, content)
+            disk.publish(folder, FILE, [content.encode("ascii")], mode=disk.PRIVATE)
         _, certificate, _ = content.split(_BEGIN)
-        publish(os.fspath(folder), CERTIFICATE, [f"{_BEGIN}{certificate}".encode()])
+        disk.publish(folder, CERTIFICATE, [f"{_BEGIN}{certificate}".encode()])
     except OSError as error:
         raise CertificateError(f"Certificate '{path}' cannot be created: {error.strerror or error}.") from error
     return Tls(path, path)
@@ -177,16 +175,3 @@ def _made(hosts: list[str], now: int) -> str:
     )
     head = f"Oncebus: for {' '.join(hosts)}, until {int(end.timestamp())}\n"
     return head + b"".join(pieces).decode("ascii")
-
-
-def _write(folder: Path, content: str) -> None:
-    """Write the file atomically, like `publish`, but so that other users cannot read it at any moment."""
-    temporary = folder / f".{FILE}.{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    os.replace(temporary, folder / FILE)
-    sync_folder(os.fspath(folder))
