@@ -11,7 +11,7 @@ import pytest
 from oncebus import amqp
 from oncebus.broker.sending import Incoming
 from oncebus.model.entities import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from oncebus.model.filters import BadRule
+from oncebus.model.filters.errors import BadRule
 from tests.broker.scenes import DEAD, Scene, ids, message, play
 
 

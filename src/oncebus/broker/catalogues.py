@@ -14,7 +14,7 @@ from oncebus.broker.waiting import Arrivals
 from oncebus.engine.store import Kind, Place, Policy, Store, SubQueue
 from oncebus.model.entities import Catalogue, CatalogueFiles, Entity, Queue, Subscription, Topic
 from oncebus.model.entities.detection_keys import BODY
-from oncebus.model.entities.rule_parsing import check_expressions
+from oncebus.model.entities.rule_parsing import compile_rule
 from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic
 from oncebus.values.errors import OncebusError
 
@@ -82,7 +82,7 @@ class Catalogues:
             touched = [entity for entity in after.entities.values() if before.entity(entity.id) != entity]
             for entity in touched:
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
-                    check_expressions(rule)
+                    compile_rule(rule)
             await asyncio.to_thread(self.files.publish, after)
             # Rows that wait for their commit may still name the previous version. And read it before the next await:
             # after this, requeue appends nothing of deleted entities any more.

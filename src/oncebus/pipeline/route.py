@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from oncebus import amqp
 from oncebus.model.entities.detection_keys import counted_id, property_of
-from oncebus.model.filters import BadRule
+from oncebus.model.filters.errors import BadRule
 from oncebus.model.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
 from oncebus.pipeline.rules import Routes, copies_of
 

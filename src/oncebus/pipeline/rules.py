@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from oncebus import amqp
-from oncebus.model import filters
 from oncebus.model.entities import NO_LIMIT
 from oncebus.model.entities.catalogue import Catalogue
-from oncebus.model.entities.descriptions import Queue, Subscription, Topic
-from oncebus.model.entities.rule_parsing import parsed_rule
+from oncebus.model.entities.descriptions import Queue, Subscription, Topic, TrueFilter
+from oncebus.model.entities.rule_parsing import compile_rule
+from oncebus.model.filters.budget import Budget
+from oncebus.model.filters.properties import Duration, Instant, MessageProperties
+from oncebus.model.filters.routing import CompiledRule, failure_of, make_copies
 from oncebus.values.errors import OncebusError
 
 _AMQP_FIELDS = {
@@ -41,7 +43,7 @@ class Target:
     """
 
     id: int
-    rules: tuple[filters.Rule, ...]
+    rules: tuple[CompiledRule, ...]
     dead_letters_failures: bool
     takes_all: bool
     requires_session: bool
@@ -94,7 +96,7 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCo
 
     Raises `DecodeError` if the message's head is broken.
     """
-    properties: filters.Properties | None = None
+    properties: MessageProperties | None = None
     made: list[RoutedCopy] = []
     for target in targets:
         if target.takes_all:
@@ -103,13 +105,13 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCo
         if properties is None:
             properties = _properties(row, sum(len(each.rules) for each in targets))
         seed = struct.pack(">qq", row["position"], target.id)
-        routed = filters.copies(target.rules, properties, seed)
-        failures = [failure.error for failure in routed.failures]
+        routed = make_copies(target.rules, properties, seed)
+        failures = routed.failures
         for copy in routed.copies:
             try:
                 changes = _changes(row, properties, copy.properties)
             except (OncebusError, ValueError, OverflowError) as error:
-                failures.append(filters.action_failure(copy.rule, str(error).removesuffix(".")))
+                failures.append(failure_of("action", copy.rule, str(error).removesuffix(".")))
             else:
                 made.append(_copy(row, target, changes))
         if failures and target.dead_letters_failures:
@@ -132,18 +134,17 @@ def _copy(row: Mapping[str, object], target: Target, changes: dict[str, object])
 
 
 def _target(subscription: Subscription) -> Target:
-    rules = tuple(parsed_rule(rule) for rule in subscription.rules)
     return Target(
         subscription.id,
-        rules,
+        tuple(map(compile_rule, subscription.rules)),
         subscription.dead_lettering_on_filter_evaluation_exceptions,
-        takes_all=rules == (filters.Rule(rules[0].name, filters.TRUE),) if rules else False,
+        takes_all=[(rule.filter, rule.action) for rule in subscription.rules] == [(TrueFilter(), None)],
         requires_session=subscription.requires_session,
         time_to_live=subscription.default_message_time_to_live,
     )
 
 
-def _properties(row: Mapping[str, object], rules: int) -> filters.Properties:
+def _properties(row: Mapping[str, object], rules: int) -> MessageProperties:
     """Return the properties of a message, with a budget for this many rules. Rules see the head, not the body."""
     head = row["head"]
     assert isinstance(head, bytes)
@@ -157,18 +158,18 @@ def _properties(row: Mapping[str, object], rules: int) -> filters.Properties:
     for name, column in (("EnqueuedTimeUtc", "time"), ("ExpiresAtUtc", "expires")):
         moment = row[column]
         if isinstance(moment, int):
-            system[name] = filters.Timestamp(moment)
+            system[name] = Instant(moment)
     if isinstance(row["expires"], int):
-        system["TimeToLive"] = filters.Duration(row["expires"] - _time(row))
+        system["TimeToLive"] = Duration(row["expires"] - _time(row))
     own = {name: _for_filters(value) for name, value in user.items()}
-    return filters.Properties(system, own, budget=filters.Budget(len(head), rules))
+    return MessageProperties(system, own, budget=Budget(len(head), rules))
 
 
 def _for_filters(value: object) -> object:
-    return filters.Timestamp(value * 1000) if isinstance(value, amqp.Timestamp) else value
+    return Instant(value * 1000) if isinstance(value, amqp.Timestamp) else value
 
 
-def _changes(row: Mapping[str, object], before: filters.Properties, after: filters.Properties) -> dict[str, object]:
+def _changes(row: Mapping[str, object], before: MessageProperties, after: MessageProperties) -> dict[str, object]:
     """Return the columns of a copy that an action changed."""
     if after is before:
         return {}
@@ -184,7 +185,7 @@ def _changes(row: Mapping[str, object], before: filters.Properties, after: filte
             fields[_AMQP_FIELDS[name]] = value
         if name in _COLUMNS:
             changes[_COLUMNS[name]] = value
-        if isinstance(value, filters.Duration) and name == "TimeToLive":
+        if isinstance(value, Duration) and name == "TimeToLive":
             changes["expires"] = _time(row) + value.microseconds if value.microseconds < NO_LIMIT else None
     changed = {
         name: _for_amqp(value)
@@ -205,9 +206,9 @@ def _time(row: Mapping[str, object]) -> int:
 
 
 def _for_amqp(value: object) -> object:
-    if isinstance(value, filters.Timestamp):
+    if isinstance(value, Instant):
         return amqp.Timestamp(value.microseconds // 1000)
-    if isinstance(value, filters.Duration):
+    if isinstance(value, Duration):
         return amqp.Described(amqp.Symbol("com.microsoft:timespan"), value.microseconds * 10)
     if isinstance(value, Decimal):
         return float(value)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from oncebus.model.entities import Filter, Rule, SqlAction, SqlFilter
-from oncebus.model.entities.rule_parsing import check_expressions
-from oncebus.model.filters import BadRule
+from oncebus.model.entities.rule_parsing import compile_rule
+from oncebus.model.filters.errors import BadRule
 
 
 @pytest.mark.parametrize(
@@ -13,5 +13,5 @@ from oncebus.model.filters import BadRule
 )
 def test_a_rule_that_cannot_be_parsed_is_refused(given: Filter) -> None:
     with pytest.raises(BadRule):
-        check_expressions(Rule("r", given))
-    check_expressions(Rule("r", SqlFilter("a = 1"), SqlAction("SET a = 2")))
+        compile_rule(Rule("r", given))
+    compile_rule(Rule("r", SqlFilter("a = 1"), SqlAction("SET a = 2")))

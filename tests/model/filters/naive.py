@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from oncebus.model.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
+from oncebus.model.filters import tree
+from oncebus.model.filters.properties import SYSTEM_NAMES, Duration, Instant, MessageProperties
 
 UNKNOWN = object()
 
@@ -17,14 +18,14 @@ class Wrong(Exception):
     pass
 
 
-def judge(node: tree.Predicate, message: Properties, parameters: dict[str, object]) -> str:
+def judge(node: tree.Predicate, message: MessageProperties, parameters: dict[str, object]) -> str:
     try:
         return _truth(node, message, parameters)
     except (Wrong, ArithmeticError, ValueError):
         return "E"
 
 
-def _truth(node: tree.Predicate, message: Properties, parameters: dict[str, object]) -> str:
+def _truth(node: tree.Predicate, message: MessageProperties, parameters: dict[str, object]) -> str:
     def value(part: tree.Expression) -> object:
         return _value(part, message, parameters)
 
@@ -109,7 +110,7 @@ def _compared(symbol: str, left: object, right: object) -> str:
     return "T" if holds else "F"
 
 
-def _value(node: tree.Expression, message: Properties, parameters: dict[str, object]) -> object:
+def _value(node: tree.Expression, message: MessageProperties, parameters: dict[str, object]) -> object:
     match node:
         case tree.Constant(value):
             return UNKNOWN if value is None else value
@@ -163,9 +164,9 @@ def _calculated(symbol: str, left: object, right: object) -> object:
         return _text(left) + _text(right)
     result = {
         ("moment", "-", "moment"): Duration,
-        ("moment", "+", "duration"): Timestamp,
-        ("moment", "-", "duration"): Timestamp,
-        ("duration", "+", "moment"): Timestamp,
+        ("moment", "+", "duration"): Instant,
+        ("moment", "-", "duration"): Instant,
+        ("duration", "+", "moment"): Instant,
         ("duration", "+", "duration"): Duration,
         ("duration", "-", "duration"): Duration,
     }.get((kinds[0], symbol, kinds[1]))
@@ -228,12 +229,12 @@ def _kind(value: object) -> str:
         Decimal: "number",
         bytes: "bytes",
         uuid.UUID: "uuid",
-        Timestamp: "moment",
+        Instant: "moment",
         Duration: "duration",
     }[type(value)]
 
 
-def _user(name: str, message: Properties) -> object:
+def _user(name: str, message: MessageProperties) -> object:
     for key in [name, *message.user]:
         if key in message.user and key.lower() == name.lower():
             value = message.user[key]
@@ -241,7 +242,7 @@ def _user(name: str, message: Properties) -> object:
     return UNKNOWN
 
 
-def _system(name: str, message: Properties) -> object:
+def _system(name: str, message: MessageProperties) -> object:
     for known in SYSTEM_NAMES:
         if known.lower() == name.lower():
             value = message.system.get(known)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from oncebus.model.filters import Routed
 from oncebus.model.filters.properties import SETTABLE
+from oncebus.model.filters.routing import Routed
 
 DOCS = (Path(__file__).parents[3] / "docs" / "reference" / "filters.md").read_text()
 

@@ -7,12 +7,13 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from oncebus.model.filters import SYSTEM_NAMES, Duration, Properties, Timestamp, tree
+from oncebus.model.filters import tree
 from oncebus.model.filters.lexer import KEYWORDS
+from oncebus.model.filters.properties import SYSTEM_NAMES, Duration, Instant, MessageProperties
 
 NAMES = ["a", "b", "B", "color", "with space", "x]y", 'q"t', "like", "ödeme", "sys.Label", "_u"]
 TEXTS = ["", "a", "b", "ab", "it's", "100%", "a_b", "!", "a!%", "color", "sys.Label", "sys.", "Sys.no", "User.B", "\\"]
-PARAMETERS: dict[str, object] = {"text": "ab", "number": 2, "moment": Timestamp(5), "span": Duration(3)}
+PARAMETERS: dict[str, object] = {"text": "ab", "number": 2, "moment": Instant(5), "span": Duration(3)}
 
 integers = st.integers(0, 4) | st.sampled_from([2**31, 2**53 + 1, 2**63 - 1])
 doubles = st.sampled_from([0.0, 0.5, 1.0, 2.0, 1e-7, 1e20, 1.5e300])
@@ -92,14 +93,14 @@ values = (
     | st.sampled_from([Decimal("1.5"), Decimal(0), Decimal("-2"), Decimal("1E+40"), Decimal("NaN"), Decimal("sNaN")])
     | st.binary(max_size=2)
     | st.just(uuid.UUID(int=7))
-    | st.builds(Timestamp, st.integers(0, 9))
+    | st.builds(Instant, st.integers(0, 9))
     | st.builds(Duration, st.integers(-3, 3))
 )
 
 
-def messages(of: st.SearchStrategy[object] = values) -> st.SearchStrategy[Properties]:
+def messages(of: st.SearchStrategy[object] = values) -> st.SearchStrategy[MessageProperties]:
     return st.builds(
-        Properties,
+        MessageProperties,
         st.dictionaries(st.sampled_from(SYSTEM_NAMES), of, max_size=6),
         st.dictionaries(st.sampled_from(NAMES), of, max_size=6),
     )

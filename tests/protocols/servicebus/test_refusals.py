@@ -20,7 +20,7 @@ from oncebus.model.entities import (
     OutOfRange,
     QuotaExceeded,
 )
-from oncebus.model.filters import BadRule
+from oncebus.model.filters.errors import BadRule
 from oncebus.protocols.servicebus.errors import Refused, refusal_of, refusal_of_outcome
 from oncebus.values.errors import OncebusError
 

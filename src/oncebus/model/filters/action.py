@@ -3,80 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 
 from oncebus.model.filters import closures, tree
 from oncebus.model.filters.errors import EvaluationFailure
-from oncebus.model.filters.filter import checked_parameters, failure_text
+from oncebus.model.filters.filter import check_parameters
 from oncebus.model.filters.operators import kind_name, text_of
 from oncebus.model.filters.parser import action_tree
-from oncebus.model.filters.properties import LONGEST_ID, SETTABLE, SHORT, Properties
+from oncebus.model.filters.properties import LONGEST_ID, SETTABLE, SHORT, MessageProperties
 from oncebus.values.sizes import utf16_length
 
 _STEPS_PER_PROPERTY = 500
 """The cost per user property of a changed copy, because the copy encodes all user properties again."""
 
-Change = Callable[[Properties, dict[str, object], dict[str, object]], None]
+Change = Callable[[MessageProperties, dict[str, object], dict[str, object]], None]
 """Evaluates a statement on the properties, and changes one of their two dictionaries: system or user properties."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The result of an action that failed on a message. `error` says why."""
+class CompiledAction:
+    """A sequence of SET and REMOVE statements. Created by `parse_action`."""
 
-    error: str
+    __slots__ = ("_changes",)
 
+    def __init__(self, changes: list[Change]) -> None:
+        self._changes = changes
 
-class Action:
-    """A sequence of SET and REMOVE statements. Created by `parse_action`. Can be pickled."""
-
-    __slots__ = ("_changes", "parameters", "text", "tree")
-
-    def __init__(self, text: str, parameters: Mapping[str, object] | None = None) -> None:
-        self.text = text
-        self.parameters = dict(parameters or {})
-        self.tree = action_tree(text)
-        values = checked_parameters(self.tree, self.parameters, "action")
-        self._changes = [_change(statement, values) for statement in self.tree]
-
-    def apply(self, properties: Properties, seed: bytes = b"") -> Properties | Failure:
-        """Return the properties after all statements, or a `Failure`. Never raises.
+    def apply(self, message: MessageProperties, seed: bytes = b"") -> MessageProperties:
+        """Return the properties after all statements. Raises `EvaluationFailure`, or any error of a strange value.
 
         The statements run in order, and each sees the changes of those before it. If one fails, there is no result.
         The given properties are not changed. newid() derives its values from `seed`.
         """
-        try:
-            budget = properties.budget
-            budget.start_rule()
-            budget.spend(_STEPS_PER_PROPERTY * len(properties.user))
-            system, user = dict(properties.system), dict(properties.user)
-            changing = Properties(system, user, seed=seed, budget=budget)
-            for change in self._changes:
-                change(changing, system, user)
-            return Properties(system, user, budget=budget)
-        except Exception as error:
-            return Failure(failure_text(error))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Action) and (self.text, self.parameters) == (other.text, other.parameters)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return f"Action({self.text!r}, {self.parameters!r})"
-
-    def __reduce__(self) -> tuple[Callable[..., Action], tuple[str, dict[str, object]]]:
-        return Action, (self.text, self.parameters)
+        budget = message.budget
+        budget.start_rule()
+        budget.spend(_STEPS_PER_PROPERTY * len(message.user))
+        system, user = dict(message.system), dict(message.user)
+        changing = MessageProperties(system, user, seed=seed, budget=budget)
+        for change in self._changes:
+            change(changing, system, user)
+        return MessageProperties(system, user, budget=budget)
 
 
-def parse_action(text: str, parameters: Mapping[str, object] | None = None) -> Action:
-    """Parse an action in the SQL action language of Service Bus. Raises `BadRule`.
+def parse_action(text: str, parameters: Mapping[str, object] | None = None) -> CompiledAction:
+    """Compile an action in the SQL action language of Service Bus. Raises `BadRule`.
 
     `parameters` works as in `parse_filter`.
     """
-    return Action(text, parameters)
+    statements = action_tree(text)
+    values = check_parameters(statements, parameters or {}, "action")
+    return CompiledAction([_change(statement, values) for statement in statements])
 
 
 def _change(statement: tree.Statement, parameters: closures.Parameters) -> Change:
@@ -93,24 +68,24 @@ def _change(statement: tree.Statement, parameters: closures.Parameters) -> Chang
 
 
 def _remove_system(name: str) -> Change:
-    def remove(_: Properties, system: dict[str, object], __: dict[str, object]) -> None:
+    def remove(_: MessageProperties, system: dict[str, object], __: dict[str, object]) -> None:
         system.pop(name, None)
 
     return remove
 
 
 def _remove_user(name: str) -> Change:
-    def remove(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
+    def remove(properties: MessageProperties, _: dict[str, object], user: dict[str, object]) -> None:
         spelling = properties.spelling(name)
         if spelling is not None:
             del user[spelling]
-            properties.removed()
+            properties.forget_spellings()
 
     return remove
 
 
 def _set_system(name: str, value: closures.Evaluate) -> Change:
-    def change(properties: Properties, system: dict[str, object], _: dict[str, object]) -> None:
+    def change(properties: MessageProperties, system: dict[str, object], _: dict[str, object]) -> None:
         result = _system_value(name, value(properties))
         if result is None:
             system.pop(name, None)
@@ -121,7 +96,7 @@ def _set_system(name: str, value: closures.Evaluate) -> Change:
 
 
 def _set_user(name: str, value: closures.Evaluate) -> Change:
-    def change(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
+    def change(properties: MessageProperties, _: dict[str, object], user: dict[str, object]) -> None:
         result = value(properties)
         if isinstance(result, str | bytes):
             # Every copy is written in full, so a few statements could make a message many times larger.
@@ -129,7 +104,7 @@ def _set_user(name: str, value: closures.Evaluate) -> Change:
         spelling = properties.spelling(name)
         if spelling is None:
             spelling = name
-            properties.added(name)
+            properties.note_added(name)
         user[spelling] = _as_before(user.get(spelling), result)
 
     return change

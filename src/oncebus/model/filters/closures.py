@@ -19,27 +19,27 @@ from oncebus.model.filters.like import BadPattern, matcher, steps_to_read
 from oncebus.model.filters.operators import (
     COMPARISONS,
     INTEGERS,
+    apply_sign,
     calculate,
     compare,
     kind_name,
-    signed,
     within_64_bits,
 )
-from oncebus.model.filters.properties import IDENTIFIERS, Duration, Properties, Timestamp, system_name
+from oncebus.model.filters.properties import IDENTIFIERS, Duration, Instant, MessageProperties, system_name
 
-Evaluate = Callable[[Properties], object]
-Decide = Callable[[Properties], bool | None]
+Evaluate = Callable[[MessageProperties], object]
+Decide = Callable[[MessageProperties], bool | None]
 Parameters = Mapping[str, object]
 
 _LONG = (str, bytes)
-_SIMPLE = (str, int, float, Timestamp, Duration)
+_SIMPLE = (str, int, float, Instant, Duration)
 """Types whose values Python compares as the filter language does, if both sides have exactly that type."""
 
 
 def expression(node: tree.Expression, parameters: Parameters) -> Evaluate:
     """Return the closure of an expression."""
     if _is_known(node):
-        value = _known(node, parameters)
+        value = _value_of(node, parameters)
         return lambda properties: value  # noqa: ARG005
     match node:
         case tree.UserProperty(name):
@@ -68,7 +68,7 @@ def predicate(node: tree.Predicate, parameters: Parameters) -> Decide:
             return _not(predicate(operand, parameters))
         case tree.Comparison(symbol, left, right):
             if _is_known(right):
-                return _comparison_with(symbol, expression(left, parameters), _known(right, parameters))
+                return _comparison_with(symbol, expression(left, parameters), _value_of(right, parameters))
             return _comparison(symbol, expression(left, parameters), expression(right, parameters))
         case tree.IsNull(operand):
             value = expression(operand, parameters)
@@ -93,7 +93,7 @@ def _is_known(node: tree.Expression) -> bool:
     return isinstance(node, tree.Constant | tree.Parameter)
 
 
-def _known(node: tree.Expression, parameters: Parameters) -> object:
+def _value_of(node: tree.Expression, parameters: Parameters) -> object:
     """Return the value of a node for which `_is_known` returned true."""
     match node:
         case tree.Constant(value):
@@ -101,12 +101,12 @@ def _known(node: tree.Expression, parameters: Parameters) -> object:
         case tree.Parameter(name):
             return parameters[name]
         case tree.Sign(symbol, tree.Constant(value)):
-            return signed(symbol, value)
+            return apply_sign(symbol, value)
     raise TypeError(f"{type(node).__name__} has no value without a message")
 
 
 def _user(name: str) -> Evaluate:
-    def read(properties: Properties) -> object:
+    def read(properties: MessageProperties) -> object:
         value = properties.user.get(name)
         if value is not None:
             return value
@@ -120,7 +120,7 @@ def _system(name: str) -> Evaluate:
     if name not in IDENTIFIERS:
         return lambda properties: properties.system.get(name)
 
-    def read(properties: Properties) -> object:
+    def read(properties: MessageProperties) -> object:
         value = properties.system.get(name)
         return str(value) if isinstance(value, int | uuid.UUID) else value
 
@@ -128,7 +128,7 @@ def _system(name: str) -> Evaluate:
 
 
 def _property_call(name: Evaluate) -> Evaluate:
-    def read(properties: Properties) -> object:
+    def read(properties: MessageProperties) -> object:
         full_name = name(properties)
         if full_name is None:
             return None
@@ -154,9 +154,9 @@ def _exists(named: tree.Property) -> Decide:
 
 
 def _sign(symbol: str, operand: Evaluate) -> Evaluate:
-    def evaluate(properties: Properties) -> object:
+    def evaluate(properties: MessageProperties) -> object:
         value = operand(properties)
-        return None if value is None else signed(symbol, value)
+        return None if value is None else apply_sign(symbol, value)
 
     return evaluate
 
@@ -164,7 +164,7 @@ def _sign(symbol: str, operand: Evaluate) -> Evaluate:
 def _arithmetic(symbol: str, left: Evaluate, right: Evaluate) -> Evaluate:
     shortcut = INTEGERS.get(symbol)
 
-    def evaluate(properties: Properties) -> object:
+    def evaluate(properties: MessageProperties) -> object:
         first, second = left(properties), right(properties)
         if shortcut is not None and type(first) is int and type(second) is int:
             return within_64_bits(shortcut(first, second), symbol)
@@ -180,7 +180,7 @@ def _arithmetic(symbol: str, left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def _and(operands: list[Decide]) -> Decide:
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         result: bool | None = True
         for operand in operands:
             truth = operand(properties)
@@ -194,7 +194,7 @@ def _and(operands: list[Decide]) -> Decide:
 
 
 def _or(operands: list[Decide]) -> Decide:
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         result: bool | None = False
         for operand in operands:
             truth = operand(properties)
@@ -208,7 +208,7 @@ def _or(operands: list[Decide]) -> Decide:
 
 
 def _not(operand: Decide) -> Decide:
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         truth = operand(properties)
         return None if truth is None else not truth
 
@@ -216,7 +216,7 @@ def _not(operand: Decide) -> Decide:
 
 
 def _comparison(symbol: str, left: Evaluate, right: Evaluate) -> Decide:
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         first, second = left(properties), right(properties)
         if first is None or second is None:
             return None
@@ -233,7 +233,7 @@ def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
         return _comparison(symbol, left, lambda properties: known)  # noqa: ARG005
     operator = COMPARISONS[symbol]
 
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         value = left(properties)
         if type(value) is kind:
             return operator(value, known)
@@ -242,7 +242,7 @@ def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
     return decide
 
 
-def _charge_comparison(properties: Properties, first: object, second: object) -> None:
+def _charge_comparison(properties: MessageProperties, first: object, second: object) -> None:
     if isinstance(first, _LONG) and isinstance(second, _LONG):
         # The processor compares many characters at a time.
         steps = min(len(first), len(second)) // 16
@@ -253,7 +253,7 @@ def _charge_comparison(properties: Properties, first: object, second: object) ->
 def _in(operand: Evaluate, members: tuple[tree.Expression, ...], parameters: Parameters) -> Decide:
     values = [expression(member, parameters) for member in members]
 
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         sought = operand(properties)
         if sought is None:
             return None
@@ -268,12 +268,12 @@ def _in(operand: Evaluate, members: tuple[tree.Expression, ...], parameters: Par
                     return True
         return result
 
-    known = [_known(member, parameters) for member in members if _is_known(member)]
+    known = [_value_of(member, parameters) for member in members if _is_known(member)]
     if len(known) < len(members) or {type(member) for member in known} not in ({str}, {int}):
         return decide
     kind, among = type(known[0]), frozenset(known)
 
-    def decide_by_set(properties: Properties) -> bool | None:
+    def decide_by_set(properties: MessageProperties) -> bool | None:
         sought = operand(properties)
         return sought in among if type(sought) is kind else decide(properties)
 
@@ -286,7 +286,7 @@ def _like(
     pattern_value = expression(pattern, parameters)
     escape_value = None if escape is None else expression(escape, parameters)
 
-    def decide(properties: Properties) -> bool | None:
+    def decide(properties: MessageProperties) -> bool | None:
         value, wanted = operand(properties), pattern_value(properties)
         mark = None if escape_value is None else escape_value(properties)
         if value is None or wanted is None or (mark is None and escape_value is not None):
@@ -305,8 +305,8 @@ def _like(
 
     if not _is_known(pattern) or (escape is not None and not _is_known(escape)):
         return decide
-    known = _known(pattern, parameters)
-    mark = None if escape is None else _known(escape, parameters)
+    known = _value_of(pattern, parameters)
+    mark = None if escape is None else _value_of(escape, parameters)
     if not isinstance(known, str) or not isinstance(mark, str | None) or (escape and mark is None):
         return decide
     try:
@@ -315,7 +315,7 @@ def _like(
         return decide
     matches, at_least, per_character = made.matches, made.steps_at_least, made.steps_per_character
 
-    def decide_by_known(properties: Properties) -> bool | None:
+    def decide_by_known(properties: MessageProperties) -> bool | None:
         value = operand(properties)
         if type(value) is not str:
             return decide(properties)

@@ -24,7 +24,4 @@ def unreadable(what: str, position: int, problem: str) -> BadRule:
 
 
 class EvaluationFailure(Exception):
-    """A rule has no result for a message.
-
-    Does not leave this package: a `Filter` returns ERROR, an `Action` a `Failure`.
-    """
+    """A filter or an action has no result for a message. `oncebus.model.filters.routing` reports it."""

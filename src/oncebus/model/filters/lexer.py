@@ -78,7 +78,7 @@ def _token(text: str, at: int, what: str) -> Token:
     if number is not None:
         return _number(number[0], text, at, what)
     if first in _CLOSING:
-        return _quoted(text, at, what)
+        return _read_quoted(text, at, what)
     if first == "@":
         end = _end_of_word(text, at + 1)
         if end == at + 1:
@@ -116,7 +116,7 @@ def _number(source: str, text: str, at: int, what: str) -> Token:
     return Token(TokenKind.NUMBER, source, at + 1, source, number)
 
 
-def _quoted(text: str, at: int, what: str) -> Token:
+def _read_quoted(text: str, at: int, what: str) -> Token:
     """Read a string, a "quoted" name or a [delimited] name.
 
     Inside it, a doubled closing mark stands for one such character.

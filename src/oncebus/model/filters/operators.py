@@ -19,7 +19,7 @@ from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from typing import Any
 
 from oncebus.model.filters.errors import EvaluationFailure
-from oncebus.model.filters.properties import Duration, Timestamp
+from oncebus.model.filters.properties import Duration, Instant
 
 LONGEST_STRING = 32 * 1024
 """The maximum length of a string that a rule builds, in characters."""
@@ -41,7 +41,7 @@ INTEGERS: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": ope
 """The operators on two integers that need no special case except the check for 64 bits."""
 
 _NUMBERS = (int, float, Decimal)
-_ORDERED: tuple[type, ...] = (str, Timestamp, Duration)
+_ORDERED: tuple[type, ...] = (str, Instant, Duration)
 _EQUAL_OR_NOT: tuple[type, ...] = (*_ORDERED, bool, uuid.UUID, bytes)
 _KIND_NAMES = (
     (bool, "a boolean"),
@@ -51,7 +51,7 @@ _KIND_NAMES = (
     (str, "a string"),
     (bytes, "a binary"),
     (uuid.UUID, "a uuid"),
-    (Timestamp, "a timestamp"),
+    (Instant, "a timestamp"),
     (Duration, "a duration"),
 )
 
@@ -70,7 +70,7 @@ def compare(symbol: str, left: object, right: object) -> bool:
     Raises `EvaluationFailure` if the two types cannot be compared.
     """
     if _is_number(left) and _is_number(right):
-        return COMPARISONS[symbol](*_promoted(left, right))
+        return COMPARISONS[symbol](*_promote(left, right))
     for kind in _EQUAL_OR_NOT if symbol in ("=", "<>") else _ORDERED:
         if isinstance(left, kind) and isinstance(right, kind):
             return COMPARISONS[symbol](left, right)
@@ -83,7 +83,7 @@ def calculate(symbol: str, left: object, right: object) -> object:
     Raises `EvaluationFailure` if the types do not fit the operator, or if there is no result in range.
     """
     if _is_number(left) and _is_number(right):
-        first, second = _promoted(left, right)
+        first, second = _promote(left, right)
         if isinstance(first, float) and isinstance(second, float):
             return _DOUBLES[symbol](first, second)
         if isinstance(first, Decimal) and isinstance(second, Decimal):
@@ -91,7 +91,7 @@ def calculate(symbol: str, left: object, right: object) -> object:
         if isinstance(first, int) and isinstance(second, int):
             return _integers(symbol, first, second)
     if symbol == "+" and (isinstance(left, str) or isinstance(right, str)):
-        return _joined(left, right)
+        return _join(left, right)
     if symbol in "+-":
         moment = _times(symbol, left, right)
         if moment is not None:
@@ -99,7 +99,7 @@ def calculate(symbol: str, left: object, right: object) -> object:
     raise EvaluationFailure(f"'{symbol}' cannot be applied to {kind_name(left)} and {kind_name(right)}")
 
 
-def signed(symbol: str, value: object) -> object:
+def apply_sign(symbol: str, value: object) -> object:
     """Return the value with a sign applied. The value may not be None. Raises `EvaluationFailure`."""
     if _is_number(value) or isinstance(value, Duration):
         if symbol == "+":
@@ -136,7 +136,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
-def _promoted(left: object, right: object) -> tuple[object, object]:
+def _promote(left: object, right: object) -> tuple[object, object]:
     if isinstance(left, float) or isinstance(right, float):
         return float(left), float(right)  # type: ignore[arg-type]
     if isinstance(left, Decimal) or isinstance(right, Decimal):
@@ -202,7 +202,7 @@ _DOUBLES: Mapping[str, Callable[[float, float], float]] = {
 }
 
 
-def _joined(left: object, right: object) -> str:
+def _join(left: object, right: object) -> str:
     first, second = text_of(left), text_of(right)
     if first is None or second is None:
         raise EvaluationFailure(f"'+' cannot be applied to {kind_name(left)} and {kind_name(right)}")
@@ -211,18 +211,18 @@ def _joined(left: object, right: object) -> str:
     return first + second
 
 
-def _times(symbol: str, left: object, right: object) -> Timestamp | Duration | None:
-    if not isinstance(left, Timestamp | Duration) or not isinstance(right, Timestamp | Duration):
+def _times(symbol: str, left: object, right: object) -> Instant | Duration | None:
+    if not isinstance(left, Instant | Duration) or not isinstance(right, Instant | Duration):
         return None
     result = _TIMES.get((type(left), symbol, type(right)))
     return None if result is None else result(_integers(symbol, left.microseconds, right.microseconds))
 
 
-_TIMES: Mapping[tuple[type, str, type], type[Timestamp] | type[Duration]] = {
+_TIMES: Mapping[tuple[type, str, type], type[Instant] | type[Duration]] = {
     (Duration, "+", Duration): Duration,
     (Duration, "-", Duration): Duration,
-    (Timestamp, "-", Timestamp): Duration,
-    (Timestamp, "+", Duration): Timestamp,
-    (Timestamp, "-", Duration): Timestamp,
-    (Duration, "+", Timestamp): Timestamp,
+    (Instant, "-", Instant): Duration,
+    (Instant, "+", Duration): Instant,
+    (Instant, "-", Duration): Instant,
+    (Duration, "+", Instant): Instant,
 }

@@ -48,8 +48,8 @@ def action_tree(text: str) -> tuple[tree.Statement, ...]:
     """Parse the text of an action into at least one statement. Raises `BadRule`."""
     parser = _Parser(text, "action")
     statements = [parser.statement()]
-    while not parser.ended():
-        if parser.separated() and parser.ended():
+    while not parser.is_at_end():
+        if parser.skip_separator() and parser.is_at_end():
             break
         if len(statements) == MOST_STATEMENTS:
             raise parser.bad(parser.token, f"found {parser.token} after {MOST_STATEMENTS} statements, the most allowed")
@@ -96,14 +96,14 @@ class _Parser:
     def bad(self, token: Token, problem: str) -> BadRule:
         return unreadable(self._what, token.position, problem)
 
-    def ended(self) -> bool:
+    def is_at_end(self) -> bool:
         return self.token.kind is TokenKind.END
 
     def expect_end(self, wanted: str) -> None:
-        if not self.ended():
-            raise self._unexpected(wanted)
+        if not self.is_at_end():
+            raise self._error_expecting(wanted)
 
-    def _unexpected(self, wanted: str) -> BadRule:
+    def _error_expecting(self, wanted: str) -> BadRule:
         return self.bad(self.token, f"found {self.token} where {wanted} was expected")
 
     def _is(self, kind: TokenKind, *texts: str) -> bool:
@@ -117,9 +117,9 @@ class _Parser:
 
     def _expect(self, kind: TokenKind, text: str) -> None:
         if not self._take(kind, text):
-            raise self._unexpected(f"'{text}'")
+            raise self._error_expecting(f"'{text}'")
 
-    def _made(self, node: _Made, token: Token, *parts: Node) -> _Made:
+    def _with_depth(self, node: _Made, token: Token, *parts: Node) -> _Made:
         depth = 1 + max((self._depths[id(part)][1] for part in parts), default=0)
         if depth > DEEPEST:
             raise self.bad(token, f"{token} is nested more than {DEEPEST} levels deep")
@@ -130,9 +130,9 @@ class _Parser:
         self._terms += 1
         if self._terms > MOST_TERMS:
             raise self.bad(token, f"{token} is term {self._terms}; at most {MOST_TERMS} are allowed")
-        return self._made(node, token, *parts)
+        return self._with_depth(node, token, *parts)
 
-    def _nested(self, token: Token, parse: Callable[[], _Made]) -> _Made:
+    def _descend(self, token: Token, parse: Callable[[], _Made]) -> _Made:
         self._nesting += 1
         if self._nesting > DEEPEST:
             raise self.bad(token, f"{token} is nested more than {DEEPEST} levels deep")
@@ -169,15 +169,15 @@ class _Parser:
         while self._take(TokenKind.KEYWORD, word):
             start = self.token
             operands.append(self.predicate(operand(), start))
-        return self._made(kind(tuple(operands)), token, *operands)
+        return self._with_depth(kind(tuple(operands)), token, *operands)
 
     def _negation(self) -> Node:
         token = self.token
         if not self._take(TokenKind.KEYWORD, "NOT"):
             return self._test()
         start = self.token
-        operand = self.predicate(self._nested(token, self._negation), start)
-        return self._made(tree.Not(operand), token, operand)
+        operand = self.predicate(self._descend(token, self._negation), start)
+        return self._with_depth(tree.Not(operand), token, operand)
 
     def _test(self) -> Node:
         start = self.token
@@ -185,33 +185,33 @@ class _Parser:
             self._expect(TokenKind.SYMBOL, "(")
             named = self._property()
             self._expect(TokenKind.SYMBOL, ")")
-            return self._made(tree.Exists(named), start, named)
+            return self._with_depth(tree.Exists(named), start, named)
         left = self._sum()
         token = self.token
         if token.kind is TokenKind.SYMBOL and token.text in COMPARISONS:
             self.advance()
             left, right = self._expression(left, start), self._value()
-            return self._made(tree.Comparison(token.text, left, right), token, left, right)
+            return self._with_depth(tree.Comparison(token.text, left, right), token, left, right)
         if self._take(TokenKind.KEYWORD, "IS"):
             negative = self._take(TokenKind.KEYWORD, "NOT")
             self._expect(TokenKind.KEYWORD, "NULL")
             if not isinstance(left, tree.SystemProperty | tree.UserProperty | tree.PropertyCall):
                 raise self.bad(start, f"IS NULL takes a property, but {start} begins something else")
-            return self._negated(self._made(tree.IsNull(left), token, left), token, negative)
+            return self._negate_if(self._with_depth(tree.IsNull(left), token, left), token, negative)
         negative = self._take(TokenKind.KEYWORD, "NOT")
         if self._take(TokenKind.KEYWORD, "IN"):
             left = self._expression(left, start)
             members = self._members()
-            return self._negated(self._made(tree.In(left, members), token, left, *members), token, negative)
+            return self._negate_if(self._with_depth(tree.In(left, members), token, left, *members), token, negative)
         if self._take(TokenKind.KEYWORD, "LIKE"):
             after = self.token
             left, pattern = self._expression(left, start), self._value()
             escape = self._value() if self._take(TokenKind.KEYWORD, "ESCAPE") else None
             self._check_pattern(pattern, escape, after)
             parts = (left, pattern) if escape is None else (left, pattern, escape)
-            return self._negated(self._made(tree.Like(left, pattern, escape), token, *parts), token, negative)
+            return self._negate_if(self._with_depth(tree.Like(left, pattern, escape), token, *parts), token, negative)
         if negative:
-            raise self._unexpected("IN or LIKE")
+            raise self._error_expecting("IN or LIKE")
         return left
 
     def _check_pattern(self, pattern: tree.Expression, escape: tree.Expression | None, start: Token) -> None:
@@ -224,8 +224,8 @@ class _Parser:
             except BadPattern as error:
                 raise self.bad(start, str(error)) from None
 
-    def _negated(self, test: tree.Predicate, token: Token, negative: bool) -> tree.Predicate:
-        return self._made(tree.Not(test), token, test) if negative else test
+    def _negate_if(self, test: tree.Predicate, token: Token, negative: bool) -> tree.Predicate:
+        return self._with_depth(tree.Not(test), token, test) if negative else test
 
     def _members(self) -> tuple[tree.Expression, ...]:
         self._expect(TokenKind.SYMBOL, "(")
@@ -233,7 +233,7 @@ class _Parser:
         while self._take(TokenKind.SYMBOL, ","):
             members.append(self._value())
         if not self._take(TokenKind.SYMBOL, ")"):
-            raise self._unexpected("',' or ')'")
+            raise self._error_expecting("',' or ')'")
         return tuple(members)
 
     # Expressions
@@ -255,7 +255,7 @@ class _Parser:
             token = self.advance()
             after = self.token
             left, right = self._expression(left, start), self._expression(operand(), after)
-            left = self._made(tree.Arithmetic(token.text, left, right), token, left, right)
+            left = self._with_depth(tree.Arithmetic(token.text, left, right), token, left, right)
         return left
 
     def _sign(self) -> Node:
@@ -264,8 +264,8 @@ class _Parser:
             return self._primary()
         self.advance()
         start = self.token
-        operand = self._expression(self._nested(token, self._sign), start)
-        return self._made(tree.Sign(token.text, operand), token, operand)
+        operand = self._expression(self._descend(token, self._sign), start)
+        return self._with_depth(tree.Sign(token.text, operand), token, operand)
 
     def _primary(self) -> Node:
         token = self.token
@@ -284,7 +284,7 @@ class _Parser:
         if self._take(TokenKind.KEYWORD, "NULL"):
             return self._term(tree.Constant(None), token)
         if self._take(TokenKind.SYMBOL, "("):
-            inner = self._nested(token, self.disjunction)
+            inner = self._descend(token, self.disjunction)
             self._expect(TokenKind.SYMBOL, ")")
             return inner
         if token.kind is TokenKind.WORD and self._opens(self._tokens[self._at + 1]):
@@ -293,7 +293,7 @@ class _Parser:
             return self._property()
         if token.kind is TokenKind.KEYWORD:
             raise self.bad(token, f"{token} is a reserved word; write a property of that name as [{token.source}]")
-        raise self._unexpected("a value")
+        raise self._error_expecting("a value")
 
     @staticmethod
     def _opens(token: Token) -> bool:
@@ -309,7 +309,7 @@ class _Parser:
             return self._term(tree.NewId(self._new_ids), token)
         if function in ("property", "p"):
             argument = self.token
-            name = self._nested(token, self._value)
+            name = self._descend(token, self._value)
             self._expect(TokenKind.SYMBOL, ")")
             if isinstance(name, tree.Constant) and isinstance(name.value, str):
                 self._check_name(name.value, argument)
@@ -324,13 +324,13 @@ class _Parser:
     def _property(self) -> tree.Property:
         token = self.token
         if token.kind not in (TokenKind.WORD, TokenKind.NAME):
-            raise self._unexpected("a property")
+            raise self._error_expecting("a property")
         self.advance()
         if not self._take(TokenKind.SYMBOL, "."):
             return self._term(tree.UserProperty(token.text), token)
         name = self.token
         if name.kind not in (TokenKind.WORD, TokenKind.NAME):
-            raise self._unexpected("the name of a property")
+            raise self._error_expecting("the name of a property")
         self.advance()
         scope = token.text.lower()
         if scope == "user":
@@ -344,7 +344,7 @@ class _Parser:
 
     # Statements
 
-    def separated(self) -> bool:
+    def skip_separator(self) -> bool:
         """Skip the separator after a statement.
 
         Return whether it was a semicolon, which may also end the last statement.

@@ -13,7 +13,7 @@ _STEPS_PER_NAME = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Timestamp:
+class Instant:
     """A point in time: a timestamp in AMQP, DateTime in .NET. Counted from 1970 UTC."""
 
     microseconds: int
@@ -26,10 +26,10 @@ class Duration:
     microseconds: int
 
 
-Value = str | bool | int | float | Decimal | bytes | uuid.UUID | Timestamp | Duration
+Value = str | bool | int | float | Decimal | bytes | uuid.UUID | Instant | Duration
 """The types of constants, parameters and properties. `None` stands for null and, in evaluation, for unknown."""
 
-VALUE_TYPES = (str, bool, int, float, Decimal, bytes, uuid.UUID, Timestamp, Duration)
+VALUE_TYPES = (str, bool, int, float, Decimal, bytes, uuid.UUID, Instant, Duration)
 
 SYSTEM_NAMES = (
     "ContentType",
@@ -55,7 +55,7 @@ SYSTEM_NAMES = (
     "To",
     "ViaPartitionKey",
 )
-"""The keys of `Properties.system`, and the names after `sys.` in a rule."""
+"""The keys of `MessageProperties.system`, and the names after `sys.` in a rule."""
 
 _ALIASES = {
     "subject": "Label",
@@ -78,7 +78,7 @@ SETTABLE: Mapping[str, type] = {
     "PartitionKey": str,
     "ReplyTo": str,
     "ReplyToSessionId": str,
-    "ScheduledEnqueueTimeUtc": Timestamp,
+    "ScheduledEnqueueTimeUtc": Instant,
     "SessionId": str,
     "TimeToLive": Duration,
     "To": str,
@@ -93,7 +93,7 @@ LONGEST_ID = 128
 
 
 def system_name(name: str) -> str | None:
-    """Return the key in `Properties.system` for a name in any letter case; None if there is no such property.
+    """Return the key in `MessageProperties.system` for a name in any letter case; None if there is no such property.
 
     The names that newer clients use, such as Subject for Label, are known too.
     """
@@ -101,10 +101,10 @@ def system_name(name: str) -> str | None:
 
 
 @dataclass(slots=True)
-class Properties:
+class MessageProperties:
     """The properties of one message, as evaluation takes them.
 
-    The values are str, bool, int, float, decimal.Decimal, bytes, uuid.UUID, Timestamp, Duration, or None for null. A
+    The values are str, bool, int, float, decimal.Decimal, bytes, uuid.UUID, Instant, Duration, or None for null. A
     value of another type is allowed: only the rules that read it fail for that message.
 
     `system` has the keys of `SYSTEM_NAMES`; a missing key means null. Once a rule has been evaluated, only an action
@@ -133,12 +133,12 @@ class Properties:
                 spellings.setdefault(key.lower(), key)
         return spellings.get(name.lower())
 
-    def added(self, name: str) -> None:
+    def note_added(self, name: str) -> None:
         """Update the lookup table of names after an action has added a user property."""
         if self._spellings is not None:
             self._spellings.setdefault(name.lower(), name)
 
-    def removed(self) -> None:
+    def forget_spellings(self) -> None:
         """Drop the lookup table of names after an action has removed a user property.
 
         The removed name may now refer to another property, whose name differs only in letter case.

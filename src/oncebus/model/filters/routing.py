@@ -6,59 +6,51 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oncebus.model.filters.action import Action, Failure
-from oncebus.model.filters.filter import Decision, Filter
-from oncebus.model.filters.properties import Properties
+from oncebus.model.filters.action import CompiledAction
+from oncebus.model.filters.filter import Condition, failure_text
+from oncebus.model.filters.properties import MessageProperties
 
 RULE_NAME = "RuleName"
 """The user property that names the rule, in copies that an action has changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CompiledRule:
     """A named filter, with or without an action."""
 
     name: str
-    filter: Filter
-    action: Action | None = None
+    condition: Condition
+    action: CompiledAction | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class RuleCopy:
     """A message to put into the subscription.
 
     `rule` names the rule whose action changed it, or is None for the unchanged copy.
     """
 
-    properties: Properties
+    properties: MessageProperties
     rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFailure:
-    """A rule that had no result for the message: its filter failed, or its action failed after the filter matched."""
-
-    rule: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
 class Routed:
-    """The copies of a message for one subscription, and the rules that failed.
+    """The copies of a message for one subscription, and a text for each rule that failed.
 
     The unchanged copy comes first, then the others in the order of their rules.
     """
 
-    copies: list[Copy]
-    failures: list[RuleFailure]
+    copies: list[RuleCopy]
+    failures: list[str]
 
 
-def action_failure(rule: str | None, error: object) -> str:
-    """Return the text for a message whose copy the action of a rule could not change."""
-    return f"The action of rule {rule!r} failed: {error}."
+def failure_of(part: str, rule: str | None, error: str) -> str:
+    """Return the text for a rule whose `part`, its filter or its action, had no result for a message."""
+    return f"The {part} of rule {rule!r} failed: {error}."
 
 
-def copies(rules: Iterable[Rule], properties: Properties, seed: bytes) -> Routed:
+def make_copies(rules: Iterable[CompiledRule], message: MessageProperties, seed: bytes) -> Routed:
     """Return the copies of a message that a subscription with these rules gets. Never raises.
 
     All matching rules without an action together make one unchanged copy. Each matching rule with an action makes a
@@ -70,28 +62,27 @@ def copies(rules: Iterable[Rule], properties: Properties, seed: bytes) -> Routed
     newid() derives its values from `seed`, and returns different values in each rule. The seed must be unique to this
     message in this subscription, and the same when the message is replayed.
     """
-    made: list[Copy] = []
-    failures: list[RuleFailure] = []
+    made: list[RuleCopy] = []
+    failures: list[str] = []
     unchanged = False
     for rule in rules:
-        outcome = rule.filter.evaluate(properties, _seed(seed, b"f", rule) if rule.filter.makes_ids else b"")
-        if outcome.decision is Decision.ERROR:
-            failures.append(RuleFailure(rule.name, f"The filter of rule {rule.name!r} failed: {outcome.error}."))
-        elif outcome.decision is Decision.NO_MATCH:
-            continue
-        elif rule.action is None:
-            unchanged = True
+        part = "filter"
+        try:
+            if not rule.condition.selects(message, _seed(seed, b"f", rule) if rule.condition.makes_ids else b""):
+                continue
+            if rule.action is None:
+                unchanged = True
+                continue
+            part = "action"
+            after = rule.action.apply(message, _seed(seed, b"a", rule))
+        except Exception as error:
+            failures.append(failure_of(part, rule.name, failure_text(error)))
         else:
-            result = rule.action.apply(properties, _seed(seed, b"a", rule))
-            if isinstance(result, Failure):
-                failures.append(RuleFailure(rule.name, action_failure(rule.name, result.error)))
-            else:
-                changed = Properties(result.system, {**result.user, RULE_NAME: rule.name})
-                made.append(Copy(changed, rule.name))
+            made.append(RuleCopy(MessageProperties(after.system, {**after.user, RULE_NAME: rule.name}), rule.name))
     if unchanged:
-        made.insert(0, Copy(properties))
+        made.insert(0, RuleCopy(message))
     return Routed(made, failures)
 
 
-def _seed(seed: bytes, use: bytes, rule: Rule) -> bytes:
+def _seed(seed: bytes, use: bytes, rule: CompiledRule) -> bytes:
     return struct.pack(">Ic", len(seed), use) + seed + rule.name.encode("utf-8", "surrogatepass")

@@ -25,7 +25,7 @@ from oncebus.model.entities import (
 )
 from oncebus.model.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
 from oncebus.model.entities.names import DEFAULT_RULE, key_of_path, path_of_address
-from oncebus.model.entities.rule_parsing import check_expressions
+from oncebus.model.entities.rule_parsing import compile_rule
 from oncebus.protocols.management.given import Given
 from oncebus.protocols.management.problems import Fault, Problems
 from oncebus.protocols.management.rules import with_old_values
@@ -189,9 +189,9 @@ class _Planner:
 
     def _check_rule(self, wanted: WantedRule) -> None:
         with self._problems.noted(wanted.places.get("filter", wanted.place)):
-            check_expressions(replace(wanted.rule, action=None))
+            compile_rule(replace(wanted.rule, action=None))
         with self._problems.noted(wanted.places.get("action", wanted.place)):
-            check_expressions(replace(wanted.rule, filter=TrueFilter()))
+            compile_rule(replace(wanted.rule, filter=TrueFilter()))
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
         """Delete the default rule of each subscription that is given other rules, as Azure does."""
