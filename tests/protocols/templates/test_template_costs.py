@@ -12,7 +12,7 @@ import pytest
 from oncebus.protocols.management.problems import MOST_PROBLEMS, FileRefused, Problems, member, nearest
 from oncebus.protocols.templates import front
 from oncebus.protocols.templates.evaluation import BROKEN, Evaluator
-from oncebus.protocols.templates.scope import Budget, Deployment
+from oncebus.protocols.templates.scope import Deployment, StepBudget
 from oncebus.protocols.templates.template import plan_template
 
 from .template_scenes import planned, problems, queue, template
@@ -69,7 +69,7 @@ def test_a_small_template_that_computes_too_much_is_rejected_in_one_line(name: s
 
 def test_nothing_is_evaluated_once_the_budget_is_spent() -> None:
     found = Problems()
-    evaluator = Evaluator({}, lambda _: None, Deployment(), found, Budget(100))
+    evaluator = Evaluator({}, lambda _: None, Deployment(), found, StepBudget(100))
     assert evaluator.value(["[true()]"] * 200, "here")[-1] is BROKEN
     assert evaluator.value("[true()]", "there") is BROKEN
     assert [problem.text for problem in found] == [TOO_MUCH]

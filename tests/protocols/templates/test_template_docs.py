@@ -8,8 +8,8 @@ from pathlib import Path
 from oncebus.protocols.emulator.config import read_config
 from oncebus.protocols.management.documents import parse_document
 from oncebus.protocols.management.problems import Problems
-from oncebus.protocols.templates.calling import FUNCTIONS
 from oncebus.protocols.templates.evaluation import Evaluator
+from oncebus.protocols.templates.functions import FUNCTIONS
 from oncebus.protocols.templates.scope import Deployment
 
 from .template_scenes import planned

@@ -10,22 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-# Importing these modules declares their functions.
-import oncebus.protocols.templates.collection_functions
-import oncebus.protocols.templates.text_functions  # noqa: F401
 from oncebus.protocols.management.documents import Object, is_object, kind_of, written_name
 from oncebus.protocols.management.problems import AlreadyReported, Fault, Problems, hint, item, member, nearest
-from oncebus.protocols.templates.calling import FUNCTIONS, Arguments, check_count
 from oncebus.protocols.templates.expressions import (
-    Access,
     Call,
     Literal,
+    MemberAccess,
     Node,
     is_expression,
     parse_expression,
-    unescaped,
+    unescape,
 )
-from oncebus.protocols.templates.scope import Budget, Deployment, Loops, Value
+from oncebus.protocols.templates.functions import FUNCTIONS, Function, Misuse, check_kind
+from oncebus.protocols.templates.scope import Context, Deployment, Loops, StepBudget, Value
 
 MOST_COPIES = 800
 """The maximum number of copies in one loop. It is the Resource Manager's limit."""
@@ -84,24 +81,26 @@ class Evaluator:
         parameter: Resolve,
         deployment: Deployment,
         problems: Problems,
-        budget: Budget | None = None,
+        budget: StepBudget | None = None,
     ) -> None:
         self.loops = Loops()
         self.problems = problems
         self._deployment = deployment
         self._parameter = parameter
         self._variables = Lazy("variable", _with_loops(variables), self._variable)
-        self._budget = budget or Budget()
+        self._budget = budget or StepBudget()
         self._parsed: dict[str, Node] = {}
-        self._lazy: dict[str, tuple[int, int | None, Callable[[Call], Value]]] = {
-            "if": (3, 3, self._if),
-            "and": (2, None, self._and),
-            "or": (2, None, self._or),
-            "coalesce": (1, None, self._coalesce),
-            "parameters": (1, 1, lambda call: self._parameter(self._name(call))),
-            "variables": (1, 1, lambda call: self._variables.get(self._name(call))),
-            "tryget": (2, None, self._try_get),
-        }
+        lazy = (
+            Function("if", "bool any any", self._if),
+            Function("and", "bool bool+", lambda *flags: all(self._flag(each, at) for at, each in enumerate(flags))),
+            Function("or", "bool bool+", lambda *flags: any(self._flag(each, at) for at, each in enumerate(flags))),
+            Function("coalesce", "any+", self._coalesce),
+            Function("parameters", "string", lambda name: self._parameter(self._name(name))),
+            Function("variables", "string", lambda name: self._variables.get(self._name(name))),
+            Function("tryGet", "any any+", self._try_get),
+        )
+        self._lazy = {function.name.lower(): function for function in lazy}
+        """Functions that get the trees of their arguments, because they do not evaluate all of them."""
 
     # Values as the template writes them
 
@@ -118,7 +117,7 @@ class Evaluator:
             return [self.value(each, item(path, at)) for at, each in enumerate(written)]
         return self._object(written, path) if is_object(written) else written
 
-    def known(self, written: Value, path: str) -> Value:
+    def require_value(self, written: Value, path: str) -> Value:
         """Return the evaluated value. Raises `AlreadyReported` if a part of it failed."""
         value = self.value(written, path)
         if not is_whole(value):
@@ -137,9 +136,9 @@ class Evaluator:
 
     def _text(self, written: str, path: str) -> Value:
         if not is_expression(written):
-            return unescaped(written)
+            return unescape(written)
         try:
-            made = self._evaluated(self._tree(written))
+            made = self._evaluate(self._tree(written))
             self._budget.spend(made)
             return made
         except AlreadyReported:
@@ -171,14 +170,14 @@ class Evaluator:
         for name, value in written.items():
             if name.lower() == "copy" and is_loops(value):
                 for at, loop in enumerate(value):
-                    self._copied(found, loop, item(member(path, name), at))
+                    self._copy_into(found, loop, item(member(path, name), at))
                 continue
             key = self._text(name, member(path, name))
             if key is not BROKEN:
                 found[key if isinstance(key, str) else name] = self.value(value, member(path, name))
         return found
 
-    def _copied(self, into: Object, loop: Object, path: str) -> None:
+    def _copy_into(self, into: Object, loop: Object, path: str) -> None:
         name = str(loop.get("name"))
         try:
             into[name] = self._inputs(loop, path)
@@ -193,8 +192,8 @@ class Evaluator:
 
         Raises `AlreadyReported`.
         """
-        name = self.known(loop.get("name"), member(path, "name"))
-        count = self.known(loop.get("count"), member(path, "count"))
+        name = self.require_value(loop.get("name"), member(path, "name"))
+        count = self.require_value(loop.get("count"), member(path, "count"))
         if not isinstance(name, str) or not name:
             self.problems.add(member(path, "name"), "A copy loop must have a name.")
             raise AlreadyReported
@@ -210,7 +209,7 @@ class Evaluator:
     def _variable(self, name: str, written: Value) -> Value:
         with self._outside_of_loops():
             if not isinstance(written, _Loop):
-                return self.known(written, member("variables", name))
+                return self.require_value(written, member("variables", name))
             values = self._inputs(written.loop, written.path)
             if not is_whole(values):
                 raise AlreadyReported
@@ -227,31 +226,32 @@ class Evaluator:
 
     # Expressions
 
-    def _evaluated(self, node: Node) -> Value:
+    def _evaluate(self, node: Node) -> Value:
         self._budget.spend_steps(1)
         match node:
             case Literal():
                 return node.value
-            case Access():
-                return self._accessed(node)
+            case MemberAccess():
+                return self._access(node)
             case Call():
-                return self._called(node)
+                return self._call(node)
 
-    def _called(self, call: Call) -> Value:
-        lowered = call.name.lower()
-        if lowered in self._lazy:
-            least, most, evaluate = self._lazy[lowered]
-            check_count(call.name, least, most, len(call.arguments))
-            return evaluate(call)
-        function = FUNCTIONS.get(lowered)
+    def _call(self, call: Call) -> Value:
+        name = call.name.lower()
+        function = self._lazy.get(name) or FUNCTIONS.get(name)
         if function is None:
             raise self._unknown(call.name)
-        check_count(function.name, function.least, function.most, len(call.arguments))
-        values = [self._evaluated(each) for each in call.arguments]
-        if not function.is_shallow:
-            for value in values:
-                self._budget.spend(value)
-        made = function.call(Arguments(function.name, values, self._deployment, self.loops))
+        function.check_count(len(call.arguments))
+        try:
+            if name in self._lazy:
+                return function.run(*call.arguments)
+            values = [self._evaluate(each) for each in call.arguments]
+            if not function.is_shallow:
+                for value in values:
+                    self._budget.spend(value)
+            made = function.call(Context(self._deployment, self.loops), values)
+        except Misuse as error:
+            raise Fault(f"The function '{function.name}' {error}") from None
         self._budget.spend(made)
         return made
 
@@ -260,53 +260,46 @@ class Evaluator:
             return Fault(f"The function '{name}' reads the deployed resources; such functions are not supported.")
         if name.lower() in _LAMBDAS:
             return Fault(f"The function '{name}' takes functions as arguments; such functions are not supported.")
-        known = {each: function.name for each, function in FUNCTIONS.items()} | {each: each for each in self._lazy}
+        known = FUNCTIONS | self._lazy
         near = nearest(name.lower(), known)
-        return Fault(f"The function '{name}' is unknown.{hint(known[near] if near else None)}")
+        return Fault(f"The function '{name}' is unknown.{hint(known[near].name if near else None)}")
 
-    def _accessed(self, access: Access) -> Value:
-        value = self._evaluated(access.of)
+    def _access(self, access: MemberAccess) -> Value:
+        value = self._evaluate(access.of)
         for step in access.steps:
-            value = self._entered(value, step if isinstance(step, str) else self._evaluated(step))
+            value = self._enter(value, step if isinstance(step, str) else self._evaluate(step))
         return value
 
-    def _entered(self, value: Value, key: Value) -> Value:
+    def _enter(self, value: Value, key: Value) -> Value:
         if isinstance(value, dict) and isinstance(key, str) and key not in value:
             # The name may have another case, so the search visits all names.
             self._budget.spend_steps(len(value))
-        return _entered(value, key)
+        return _part_of(value, key)
 
-    def _if(self, call: Call) -> Value:
-        return self._evaluated(call.arguments[1 if self._flag(call, 0) else 2])
+    def _if(self, condition: Node, one: Node, other: Node) -> Value:
+        return self._evaluate(one if self._flag(condition, 0) else other)
 
-    def _and(self, call: Call) -> Value:
-        return all(self._flag(call, at) for at in range(len(call.arguments)))
+    def _flag(self, argument: Node, at: int) -> bool:
+        value = self._evaluate(argument)
+        check_kind("bool", at, value)
+        return bool(value)
 
-    def _or(self, call: Call) -> Value:
-        return any(self._flag(call, at) for at in range(len(call.arguments)))
+    def _name(self, argument: Node) -> str:
+        value = self._evaluate(argument)
+        check_kind("string", 0, value)
+        return str(value)
 
-    def _flag(self, call: Call, at: int) -> bool:
-        values = [None] * at + [self._evaluated(call.arguments[at])]
-        return Arguments(call.name, values, self._deployment, self.loops).flag(at)
+    def _coalesce(self, *arguments: Node) -> Value:
+        return next((value for each in arguments if (value := self._evaluate(each)) is not None), None)
 
-    def _coalesce(self, call: Call) -> Value:
-        for argument in call.arguments:
-            value = self._evaluated(argument)
-            if value is not None:
-                return value
-        return None
-
-    def _try_get(self, call: Call) -> Value:
-        value = self._evaluated(call.arguments[0])
-        for argument in call.arguments[1:]:
+    def _try_get(self, argument: Node, *keys: Node) -> Value:
+        value = self._evaluate(argument)
+        for key in keys:
             try:
-                value = self._entered(value, self._evaluated(argument))
+                value = self._enter(value, self._evaluate(key))
             except _NotThere:
                 return None
         return value
-
-    def _name(self, call: Call) -> str:
-        return Arguments(call.name, [self._evaluated(call.arguments[0])], self._deployment, self.loops).text(0)
 
 
 class Lazy:
@@ -330,12 +323,12 @@ class Lazy:
         if written is None:
             raise Fault(f"The {self._noun} '{name}' does not exist.{hint(nearest(name, self._written))}")
         if written not in self._known:
-            self._known[written] = self._made(written)
+            self._known[written] = self._compute(written)
         if self._known[written] is BROKEN:
             raise AlreadyReported
         return self._known[written]
 
-    def _made(self, name: str) -> Value:
+    def _compute(self, name: str) -> Value:
         if name in self._under_way:
             circle = [*self._under_way[self._under_way.index(name) :], name]
             raise Fault(f"The {self._noun} '{name}' depends on itself: {' → '.join(circle)}.")
@@ -372,7 +365,7 @@ def _with_loops(variables: Object) -> Object:
     return found
 
 
-def _entered(value: Value, key: Value) -> Value:
+def _part_of(value: Value, key: Value) -> Value:
     if isinstance(value, dict) and isinstance(key, str):
         name = written_name(value, key)
         if name is None:

@@ -49,14 +49,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """Access to a part of a value. Each step is the name of a member, or an expression in brackets."""
+class MemberAccess:
+    """MemberAccess to a part of a value. Each step is the name of a member, or an expression in brackets."""
 
     of: Node
     steps: tuple[str | Node, ...]
 
 
-Node = Literal | Call | Access
+Node = Literal | Call | MemberAccess
 
 
 def is_expression(text: str) -> bool:
@@ -64,7 +64,7 @@ def is_expression(text: str) -> bool:
     return text.startswith("[") and text.endswith("]") and not text.startswith("[[")
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Return a string that is not an expression, without its escaping bracket."""
     return text[1:] if text.startswith("[[") and text.endswith("]") else text
 
@@ -100,11 +100,11 @@ class _Parser:
                 self._next()
                 steps.append(self.expression(depth + 1))
                 self._expect("]")
-        return Access(node, tuple(steps)) if steps else node
+        return MemberAccess(node, tuple(steps)) if steps else node
 
     def expect_end(self) -> None:
         if self._kind != "end":
-            raise self._unexpected("the end")
+            raise self._error_expecting("the end")
 
     def _operand(self, depth: int) -> Node:
         if self._kind == "text":
@@ -129,14 +129,14 @@ class _Parser:
 
     def _take(self, kind: str, wanted: str) -> str:
         if self._kind != kind:
-            raise self._unexpected(wanted)
+            raise self._error_expecting(wanted)
         token = self._token
         self._next()
         return token
 
     def _expect(self, sign: str, where: str = "") -> None:
         if self._kind != "sign" or self._token != sign:
-            raise self._unexpected(f"'{sign}'{where}")
+            raise self._error_expecting(f"'{sign}'{where}")
         self._next()
 
     def _next(self) -> None:
@@ -149,7 +149,7 @@ class _Parser:
         self._begin = match.start(self._kind)
         self._at = match.end()
 
-    def _unexpected(self, wanted: str) -> BadExpression:
+    def _error_expecting(self, wanted: str) -> BadExpression:
         # Positions count from 1, and the opening bracket is the first character.
         where = self._begin + 2
         found = "the end" if self._kind == "end" else repr(self._token[:40])

@@ -199,7 +199,7 @@ class Resources:
         name = written_name(written, "condition")
         if name is None:
             return True
-        value = self._evaluator.known(written[name], member(path, name))
+        value = self._evaluator.require_value(written[name], member(path, name))
         if not isinstance(value, bool):
             self._problems.add(member(path, name), f"A condition must be true or false, not {value!r}.")
             raise AlreadyReported

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncebus.protocols.management.problems import AlreadyReported, Fault
 from oncebus.protocols.management.writing import GROUP, LOCATION, SUBSCRIPTION
@@ -93,7 +93,14 @@ class Loops:
         raise Fault(f"The function 'copyIndex' names the loop '{name}', but is in {', '.join(self._names)}.")
 
 
-class Budget:
+class Context(NamedTuple):
+    """What functions about the deployment look at."""
+
+    deployment: Deployment
+    loops: Loops
+
+
+class StepBudget:
     """The steps that are left for evaluation. `is_late` returns whether the time is up."""
 
     def __init__(self, most: int = MOST_COST, is_late: Callable[[], bool] = lambda: False) -> None:

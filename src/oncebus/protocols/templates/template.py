@@ -14,7 +14,7 @@ from oncebus.protocols.templates.evaluation import Evaluator
 from oncebus.protocols.templates.parameters import Parameters
 from oncebus.protocols.templates.reading import Reader
 from oncebus.protocols.templates.resources import Resources
-from oncebus.protocols.templates.scope import Budget, Deployment, Value
+from oncebus.protocols.templates.scope import Deployment, StepBudget, Value
 
 MOST_VARIABLES = 256
 """The maximum number of variables of a template. It is the Resource Manager's limit."""
@@ -25,7 +25,7 @@ def read_template(
     given: Value,
     problems: Problems,
     deployment: Deployment | None = None,
-    budget: Budget | None = None,
+    budget: StepBudget | None = None,
 ) -> Wanted:
     """Return the resources that a template asks for, as far as it can be read.
 
@@ -41,7 +41,7 @@ def read_template(
         return Wanted(is_complete=False)
     evaluator = Evaluator(variables, lambda name: parameters.get(name), deployment, problems, budget)
     values = _object(given, "The values of the parameters are", problems)
-    parameters = Parameters(declared, values, evaluator.known, problems)
+    parameters = Parameters(declared, values, evaluator.require_value, problems)
     parameters.check()
     evaluator.check_variables()
     written: Value = find(template, "resources")
@@ -70,7 +70,7 @@ def plan_template(
     regularly; once it returns true, the template is rejected.
     """
     problems = Problems()
-    wanted = read_template(template, given, problems, deployment, Budget(is_late=is_late))
+    wanted = read_template(template, given, problems, deployment, StepBudget(is_late=is_late))
     return plan(wanted, before, now, problems, namespace_rules)
 
 
