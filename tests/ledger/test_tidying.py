@@ -11,7 +11,6 @@ from oncebus.detection import Policy, judge
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import horizon_of
-from oncebus.ledger.rewriting import bring_back
 from oncebus.ledger.run import RecallFrom
 from tests.histories import EVER, SECOND, START, rows_of
 from tests.ledger.test_generations import HERE
@@ -48,15 +47,6 @@ def test_two_evaluations_with_as_many_rows_of_the_same_time_both_count(ledger: L
     batch(ledger, ["a", "b"], ["c", "d"], ["a", "b"])
     assert len(ledger.listing().runs) == 2, "the third evaluation equals the first"
     assert batch(ledger, "abcde") == [["e"]]
-
-
-def test_they_both_count_after_the_clock_was_set_back(ledger: Ledger) -> None:
-    with ledger.batch() as opened:
-        opened.begin(lambda _: False, Owner.this_process())
-        new_keys(ledger, opened.generation, 0, ["a", "b"], START)
-        new_keys(ledger, opened.generation, 0, ["c", "d"], START + 1)
-    bring_back(ledger.location, START - 1)
-    assert batch(ledger, "abcde", time=START - 1) == [["e"]]
 
 
 @pytest.mark.parametrize("at", range(10))

@@ -26,6 +26,8 @@ _NOTED = SECOND
 
 _PACE, _FULL_PACE = 15, 16
 
+_SEE = "See 'A clock that was wrong' in docs/reference/serve.md."
+
 _LAG = 10_000
 """How far stamps may be behind before `behind` reports it, in microseconds: every clock is a little slow at times."""
 
@@ -49,14 +51,14 @@ def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_unt
     far ahead of all parts, because the broker cannot tell whether it was stopped for so long or the clock is wrong.
     """
     part, newest = max(stored.items(), key=lambda item: item[1])
-    repair = (
-        f"but the clock says {utc_text(now)}. If the clock is wrong now, correct it. If it was wrong then, run: "
-        f"oncebus repair clock --data '{data}'"
+    advice = (
+        f"but the clock says {utc_text(now)}. If the clock is wrong now, correct it. If it was wrong then, data folder "
+        f"'{data}' can be used when the clock has come so far, or with the clock of then. {_SEE}"
     )
     if newest - now > MOST_LEAP:
-        raise TimesAhead(f"The newest message in {part} was sent at {utc_text(newest)}, {repair}")
+        raise TimesAhead(f"The newest message in {part} was sent at {utc_text(newest)}, {advice}")
     if held_until - LONGEST_LOCK - now > MOST_LEAP:
-        raise TimesAhead(f"A message or session in the store is locked until {utc_text(held_until)}, {repair}")
+        raise TimesAhead(f"A message or session in the store is locked until {utc_text(held_until)}, {advice}")
     if newest - now > _NOTED:
         log.warning(
             "The newest message was sent at %s, but the clock says %s; new messages get the same time until then",
@@ -137,7 +139,7 @@ class Clock:
             return None
         return (
             f"The clock is {behind / 1e6:.0f} s behind the newest message, whose time all new messages get. Correct "
-            "the clock; if it is right, stop the broker and run 'oncebus repair clock'."
+            f"the clock. If it is right, wait until it has caught up. {_SEE}"
         )
 
     def passed(self) -> int:

@@ -7,7 +7,6 @@ messages or forget ids. `oncebus.broker.agreement` also compares the store and t
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,10 +44,9 @@ class RepairUnfinished(OncebusError):
 def check_no_repair(folders: Folders) -> None:
     """Raise `RepairUnfinished` if a repair was interrupted."""
     if folders.repair.exists():
-        what = json.loads(folders.repair.read_bytes())["repairs"]
         raise RepairUnfinished(
             f"The repair of data folder '{folders.data}' was interrupted. "
-            f"Finish it first: oncebus repair {what} --data '{folders.data}'"
+            f"Finish it first: oncebus repair ledger --data '{folders.data}'"
         )
 
 

@@ -223,13 +223,3 @@ def test_a_rate_is_that_of_the_last_ten_seconds_as_far_as_they_are_known() -> No
     assert per_second([100, 0, 0, 0, 0, 20], 2) == 2.0
     assert per_second([None, None, None, 4, 0], 2) == 1.0
     assert per_second([None] * 9, 2) is None
-
-
-def test_a_repaired_clock_leaves_no_samples_in_the_future(scene: Scene) -> None:
-    scene.now += DAY
-    scene.send(3)
-    scene.passes(2)
-    scene.now -= DAY
-    with scene.store.transaction():
-        scene.store.bring_back(scene.now, HOUR)
-    assert scene.store._connection.execute("SELECT count(*) FROM sample").fetchone() == (0,)

@@ -14,7 +14,6 @@ from oncebus.engine.store.requeueing import Requeueing
 from oncebus.engine.store.samples import Samples, Span
 from oncebus.engine.store.sessions import Sessions
 from oncebus.engine.store.settling import Settling
-from oncebus.engine.store.sql.tables import bring_back
 from oncebus.engine.store.sweeping import Sweeping
 from oncebus.engine.store.transactions import Transactions
 from oncebus.engine.store.unsettled import discard, discard_all
@@ -141,12 +140,3 @@ class Store(
     def forget_body_files(self, names: Sequence[str]) -> None:
         """Forget body files that have been deleted."""
         self._change().body_files.forget(names)
-
-    def bring_back(self, now: int, longest_lock: int) -> int:
-        """Set all times in the future that the broker wrote to `now`. Return how many messages were changed.
-
-        The messages count as enqueued now and keep their time to live. Locks expire at most `longest_lock` from now.
-        Scheduled times stay, because senders chose them.
-        """
-        self._connection.need_transaction()
-        return bring_back(self._connection, now, longest_lock)

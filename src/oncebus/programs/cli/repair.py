@@ -6,53 +6,19 @@ from typing import Any
 
 import click
 
-from oncebus.programs.cli.printing import counted
 from oncebus.programs.cli.serve import settings_of, settings_options
 from oncebus.values.settings import SETTINGS
 
+_EXAMPLE = "oncebus repair ledger --data ./oncebus-data"
 _USED = ("data", "log_format", "log_level")
 
 
-@click.group(
-    short_help="Repair the data folder of a stopped broker.",
-    epilog="Example: oncebus repair clock --data ./oncebus-data",
-)
+@click.group(short_help="Repair the data folder of a stopped broker.", epilog=f"Example: {_EXAMPLE}")
 def repair() -> None:
     """Repair the data folder of a broker that is stopped."""
 
 
-@repair.command(
-    short_help="Set stored times in the future to now.",
-    epilog="Example: oncebus repair clock --data ./oncebus-data",
-)
-@settings_options(*(name for name in SETTINGS if name not in _USED))
-def clock(settings_file: str | None, **given: Any) -> None:
-    """Set every stored time in the future to now, after the machine's clock was ahead. Correct the clock first.
-
-    No message is lost. Ids of messages sent under the wrong clock are remembered for one window from now. Messages
-    enqueued under it count as enqueued now, and their time to live begins again. Scheduled times stay. Stop the broker
-    first. If the command is interrupted, run it again: the broker does not start before the repair is complete.
-    """
-    settings = settings_of(given, settings_file)
-    from oncebus.broker.clock import wall_time
-    from oncebus.broker.repair import repair_clock
-    from oncebus.engine.folders import Folders
-    from oncebus.programs.serve.checks import stopped
-    from oncebus.values.durations import utc_text
-
-    data = settings.data.absolute()
-    with stopped(data):
-        done = repair_clock(Folders(data), wall_time())
-    click.echo(
-        f"Set to {utc_text(done.now)}: the times of {counted(done.ids, 'id')} in the ledger, "
-        f"{counted(done.rows, 'row')} in inbox and outbox, {counted(done.messages, 'message')} in the store."
-    )
-
-
-@repair.command(
-    short_help="Start a new ledger and forget all ids.",
-    epilog="Example: oncebus repair ledger --data ./oncebus-data",
-)
+@repair.command(short_help="Start a new ledger and forget all ids.", epilog=f"Example: {_EXAMPLE}")
 @settings_options(*(name for name in SETTINGS if name not in _USED))
 def ledger(settings_file: str | None, **given: Any) -> None:
     """Start a new ledger in place of one that is lost, damaged or from another copy. The broker forgets all ids.
