@@ -17,11 +17,11 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from tests import object_stores
+from tests import object_servers as servers
 from tests.cluster import QUICK_JVM, Cluster, standalone_cluster
 from tests.drivers import quiet_session
 from tests.object_stores import Server
-from tests.properties import search_from
+from tests.properties import leave_out_slow_tests, search_from
 from tests.suites import TESTS, forbid_processes, is_slow
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("same" if config.option.seed is None else "random")
+    if "not slow" in config.option.markexpr:
+        leave_out_slow_tests()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -163,7 +165,7 @@ def object_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 
         @cache
         def server(kind: str) -> Server:
-            return stack.enter_context(object_stores.server(kind, tmp_path_factory.mktemp(kind)))
+            return stack.enter_context(servers.server(kind, tmp_path_factory.mktemp(kind)))
 
         yield server
 

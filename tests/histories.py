@@ -18,6 +18,18 @@ YEAR = 365 * 86400 * SECOND
 EVER = 2**61 + 1
 WINDOWS = (20 * SECOND, 20 * SECOND, 60 * SECOND, 1)
 
+# Hypothesis checks a strategy once, which takes longer than a draw: so each is made once.
+_STEPS = st.sampled_from(
+    [0, 1, SECOND, 5 * SECOND, 20 * SECOND - 1, 20 * SECOND, 20 * SECOND + 1, 40 * SECOND, 61 * SECOND]
+)
+_GAPS = st.one_of(_STEPS, st.just(86400 * SECOND))
+_BACK = st.one_of(st.just(0), _STEPS)
+_AHEAD = st.one_of(st.just(0), st.just(0), _STEPS, _STEPS, st.just(YEAR))
+_KEYS = st.sampled_from(["a", "b", "c", "ödeme", None])
+_FORGETS = st.sampled_from([False, False, False, True])
+_CLOCKS = st.sampled_from([0, 0, 3600 * SECOND, -5 * SECOND])
+_PARTS = st.sampled_from([1, 2, 2, 3])
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -41,26 +53,23 @@ def histories(
     They have equal times, rows out of order, idle gaps, and times exactly at the end of a window. Occasionally a row is
     dated a year ahead. With `forgets`, some rows are forgets. With `endless`, some windows are endless.
     """
-    windows = (*WINDOWS, *([EVER] if endless else [])) if mixed else WINDOWS[:1]
-    steps = st.sampled_from(
-        [0, 1, SECOND, 5 * SECOND, 20 * SECOND - 1, 20 * SECOND, 20 * SECOND + 1, 40 * SECOND, 61 * SECOND]
-    )
+    windows = st.sampled_from((*WINDOWS, *([EVER] if endless else [])) if mixed else WINDOWS[:1])
     batches = []
     now, sequence = START, 0
     for _ in range(draw(st.integers(1, most_batches))):
-        now += draw(st.one_of(steps, st.just(86400 * SECOND)))
+        now += draw(_GAPS)
         messages = []
         for _ in range(draw(st.integers(0, sizes))):
             sequence += 1
-            back = draw(st.one_of(st.just(0), steps))
-            ahead = draw(st.one_of(st.just(0), st.just(0), steps, steps, st.just(YEAR)))
-            key = draw(st.sampled_from(["a", "b", "c", "ödeme", None]))
-            is_forget = forgets and key is not None and draw(st.sampled_from([False, False, False, True]))
-            window = draw(st.sampled_from(windows))
+            back = draw(_BACK)
+            ahead = draw(_AHEAD)
+            key = draw(_KEYS)
+            is_forget = forgets and key is not None and draw(_FORGETS)
+            window = draw(windows)
             kind = Forget if is_forget else Message
             messages.append(kind(key, now - back + ahead, sequence, window))
-        clock = now + draw(st.sampled_from([0, 0, 3600 * SECOND, -5 * SECOND]))
-        batches.append(Batch(tuple(draw(st.permutations(messages))), clock, draw(st.sampled_from([1, 2, 2, 3]))))
+        clock = now + draw(_CLOCKS)
+        batches.append(Batch(tuple(draw(st.permutations(messages))), clock, draw(_PARTS)))
     return batches
 
 

@@ -31,6 +31,20 @@ def examples(number: int, **others: Any) -> settings:
     return settings(max_examples=number * settings().max_examples // USUAL, **others)
 
 
+_leaves_out_slow_tests = False
+
+
+def search(number: int, **others: Any) -> settings:
+    """Return the settings of a long search: `number` examples, or a fifth of them where slow tests are left out."""
+    return examples(number // 5 if _leaves_out_slow_tests else number, **others)
+
+
+def leave_out_slow_tests() -> None:
+    """Shorten all long searches. Call this before the tests are imported."""
+    global _leaves_out_slow_tests
+    _leaves_out_slow_tests = True
+
+
 def search_from(number: int, items: Iterable[pytest.Item]) -> None:
     """Let the property tests among the items draw from this seed.
 

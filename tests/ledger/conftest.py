@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,23 +18,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def remote(object_store: Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URI of a new folder, on each kind of object store."""
-    return _reached(object_store, monkeypatch)
+    return _reach(object_store, monkeypatch)
 
 
-@pytest.fixture(params=["local", "s3", "azure"])
-def location(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    object_servers: Callable[[str], Server],
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:
-    """Return a new folder, on each kind of storage."""
+@pytest.fixture(params=["local", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3", "azure"))])
+def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a new folder, on each kind of storage. Only the slow tests start a server."""
     if request.param == "local":
         return str(tmp_path / "ledger")
-    return _reached(object_servers(request.param), monkeypatch)
+    return _reach(request.getfixturevalue("object_servers")(request.param), monkeypatch)
 
 
-def _reached(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def _reach(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return server.new_location()

@@ -29,9 +29,9 @@ from oncebus.ledger.joining import owner_text
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from tests.histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
+from tests.ledger.owners import HERE, dead_owner
 from tests.ledger.processes import Process
 from tests.ledger.test_asides import Checkpoint
-from tests.ledger.test_generations import HERE, dead_owner
 from tests.reference import Forget, Message, Reference, Verdict
 
 KEYS = ("a", "b", "c", "d", "e")

@@ -26,9 +26,9 @@ from oncebus.ledger import joining as joining_module
 from oncebus.ledger.aside_marks import joining_mark, open_mark
 from oncebus.ledger.joining import owner_text
 from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from tests.ledger.test_generations import ELSEWHERE, HERE, dead_owner
+from tests.ledger.owners import ELSEWHERE, HERE, dead_owner
 from tests.ledger.test_ledger_properties import eager, memory_folder, run_batch, started
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Message, Reference, Verdict
 
 WINDOW = 3600 * SECOND
@@ -73,7 +73,7 @@ def running(query: str) -> bool:
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@examples(50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@search(50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_history_with_asides_is_judged_as_the_reference_does(
     history: list[Batch], asides: list[list[Batch]], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -37,12 +35,12 @@ from oncebus.ledger.merging import MOST_COMPACTED, choose_compaction
 from oncebus.ledger.names import parse_run_names
 from oncebus.programs.cli import main
 from tests.histories import SECOND, START, Batch, histories
+from tests.ledger.owners import ELSEWHERE, HERE, dead_owner
 from tests.ledger.processes import Died
 from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
 from tests.ledger.test_forgetting import accepted, rows_of
-from tests.ledger.test_generations import ELSEWHERE, HERE, dead_owner
 from tests.ledger.test_ledger_properties import DyingStorage, eager, memory_folder, run_batch, started
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Message, Reference, Verdict
 
 KEY = ["key string"]
@@ -75,7 +73,7 @@ def test_neighbours_become_one_run_up_to_a_size() -> None:
     most=st.sampled_from([1, 3, 1000]),
     data=st.data(),
 )
-@examples(50)
+@search(50)
 def test_a_history_with_compactions_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, most: int, data: st.DataObject
 ) -> None:
@@ -117,7 +115,7 @@ def test_a_history_with_compactions_is_judged_as_the_reference_does(
 
 
 @given(history=histories(), data=st.data())
-@examples(30)
+@search(30)
 def test_a_compaction_that_dies_anywhere_changes_no_verdict(history: list[Batch], data: st.DataObject) -> None:
     reference, dead = Reference(), owner_text(DEAD)
     with memory_folder() as folder, eager(1, 1000):
@@ -397,35 +395,3 @@ def test_nothing_is_deleted_if_a_file_is_missing_or_damaged(ledger: Ledger, tmp_
         with pytest.raises(LedgerMismatch, match=message):
             Ledger.open(folder).compact()
     assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize(
-    ("steps", "last"),
-    [
-        (["publish"], "delete"),
-        (["publish", "delete", "delete", "publish"], "delete"),
-        (["publish", "delete", "delete", "publish", "delete"], "publish"),
-    ],
-    ids=["marked", "merged", "half done"],
-)
-def test_a_compaction_that_is_killed_changes_nothing(ledger: Ledger, steps: list[str], last: str) -> None:
-    """Killed before it changes anything, between a merge and the end of the old runs, or between two parts."""
-    for number in range(4):
-        accepted(ledger, [f"k{number}", f"kk{number}"], START + number)
-    command = [sys.executable, str(Path(__file__).with_name("compacting.py")), ledger.location]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for step in steps:
-            assert process.stdout.readline() == f"{step}\n"
-            process.stdin.write("\n")
-            process.stdin.flush()
-        assert process.stdout.readline() == f"{last}\n"
-        process.kill()
-    assert [name for name in files(ledger) if name.startswith("aside-")]
-    assert ledger.verify().problems == []
-    assert accepted(ledger, [f"k{number}" for number in range(5)], START + 5) == ["k4"]
-    ledger.compact()
-    assert not [name for name in files(ledger) if name.startswith("aside-")]
-    assert (ledger.summary().ids, ledger.summary().runs) == (9, 3)
-    assert accepted(ledger, [f"{k}{number}" for k in ("k", "kk") for number in range(4)], START + 5) == []

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,20 +11,8 @@ from oncebus.ledger.generations import EVERY_BATCH, keeps_of_predecessor, limits
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Piece
 from tests.histories import SECOND, START, rows_of
+from tests.ledger.owners import ELSEWHERE, HERE, dead_owner
 from tests.reference import Message
-
-HERE = Owner.this_process()
-ELSEWHERE = Owner("another machine", 1, "0")
-
-
-def dead_owner() -> Owner:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        owner = Owner(HERE.place, process.pid, stat)
-        assert owner.is_alive()
-        process.communicate(b"\n")
-    assert owner.is_alive() is False
-    return owner
 
 
 def write(ledger: Ledger, writer: Writer, batch: int) -> Generation:

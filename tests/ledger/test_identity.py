@@ -26,9 +26,10 @@ from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import Position, RunName
 from oncebus.ledger.storage import Piece
 from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from tests.ledger.test_generations import ELSEWHERE, HERE, write
+from tests.ledger.owners import ELSEWHERE, HERE
+from tests.ledger.test_generations import write
 from tests.ledger.test_ledger_properties import eager, memory_folder
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Message, Reference, Verdict
 
 KEY = ["key string"]
@@ -219,7 +220,7 @@ def judged(opened: LedgerBatch, batch: Batch) -> dict[Message, Verdict]:
 
 
 @given(history=histories(most_batches=10), data=st.data())
-@examples(200)
+@search(200)
 def test_a_batch_of_a_query_may_be_repeated_after_it_has_joined(history: list[Batch], data: st.DataObject) -> None:
     """Also after it has failed or been abandoned. A batch that is never repeated leaves no trace."""
     with memory_folder() as folder, eager(data.draw(st.sampled_from([1, 2, 4]), label="repeatable"), 2):

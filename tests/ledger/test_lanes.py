@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from oncebus.ledger import LANES, Ledger, NotPartitioned, Writer
 from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
-from tests.ledger.test_generations import HERE
+from tests.ledger.owners import HERE
 from tests.ledger.test_ledger_properties import eager, memory_folder, started
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Message, Reference, Verdict
 
 
 @given(history=histories(forgets=False), moves=st.lists(st.integers(0, 5), min_size=14, max_size=14), data=st.data())
-@examples(50)
+@search(50)
 def test_a_history_in_lanes(history: list[Batch], moves: list[int], data: st.DataObject) -> None:
     """The keys move to other lanes from batch to batch, and some batches are in ordinary parts."""
     reference, start = Reference(), 0
@@ -43,7 +43,7 @@ def test_a_history_in_lanes(history: list[Batch], moves: list[int], data: st.Dat
     batch=histories(most_batches=1, sizes=8, forgets=False),
     lanes=st.lists(st.integers(0, 2), min_size=8, max_size=8),
 )
-@examples(100)
+@search(100)
 def test_wrong_lanes_are_refused_or_do_not_matter(batch: list[Batch], lanes: list[int]) -> None:
     messages = batch[0].messages
     expected = Reference().batch(messages, batch[0].clock)

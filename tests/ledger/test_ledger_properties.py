@@ -22,7 +22,7 @@ from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import Piece, Stamp
 from tests.histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
 from tests.ledger.processes import Died
-from tests.properties import examples
+from tests.properties import examples, search
 from tests.reference import Message, Reference, Verdict
 
 
@@ -65,7 +65,7 @@ def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, latenes
 
 
 @given(batch=histories(most_batches=1, sizes=12))
-@examples(1000)
+@search(1000)
 def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> None:
     messages = batch[0].messages
     expected = Reference().batch(messages, batch[0].clock)
@@ -79,7 +79,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@examples(150)
+@search(150)
 def test_a_history_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:
@@ -147,7 +147,7 @@ class DyingStorage(LocalStorage):
 
 
 @given(history=histories(), fan=st.sampled_from([2, 8, 1000]), data=st.data())
-@examples(60)
+@search(60)
 def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fan: int, data: st.DataObject) -> None:
     """It dies between any two changes of the folder: while judging, merging, rewriting or deleting."""
     reference = Reference()
@@ -167,7 +167,7 @@ def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fa
 
 
 @given(history=histories(), fan=st.sampled_from([2, 8, 1000]))
-@examples(60)
+@search(60)
 def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batch], fan: int) -> None:
     """A second evaluation of each batch lists the folder, and opens the runs only after the first has tidied."""
 
@@ -198,7 +198,7 @@ def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batc
 
 
 @given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
-@examples(200)
+@search(200)
 def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tuple[int, list[Batch]]]) -> None:
     """The later batches are judged again, perhaps cut differently, several times."""
     with memory_folder() as folder, eager(3, 2):
@@ -223,7 +223,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
 
 
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
-@examples(150)
+@search(150)
 def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
     """A batch that is discarded leaves no trace; one that joins is remembered."""
     reference = Reference()

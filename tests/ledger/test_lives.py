@@ -25,6 +25,7 @@ def live(seeds: Iterable[int], steps: int) -> Counter[str]:
     return figures
 
 
+@pytest.mark.slow
 def test_lives() -> None:
     # The last one fails if an attempt that stalls before it reads a run may go on when the run is gone.
     figures = live([*range(18), 39], steps=20)

@@ -17,11 +17,11 @@ from oncebus.ledger.sightings import sightings_in
 from oncebus.ledger.storage import Storage
 from oncebus.values.durations import DAY
 from tests.histories import SECOND, START, YEAR, Batch, digest, histories
+from tests.ledger.owners import HERE
 from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside
 from tests.ledger.test_forgetting import accepted, rows_of
-from tests.ledger.test_generations import HERE
 from tests.ledger.test_ledger_properties import eager, memory_folder, run_batch, started
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Forget, Message, Reference
 
 FIRST_DAY = START // DAY
@@ -33,7 +33,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @given(history=histories(endless=True))
-@examples(40)
+@search(40)
 def test_a_key_is_known_as_the_reference_knows_it(history: list[Batch]) -> None:
     reference = Reference()
     with memory_folder() as folder, eager(1, 3):

@@ -9,14 +9,14 @@ from oncebus.detection import NO_HORIZON, Policy, judge, recall_nothing
 from oncebus.ledger import Ledger
 from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
 from tests.ledger.test_ledger_properties import eager, memory_folder, started
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Message, Reference, Verdict
 
 POLICIES = st.builds(Policy, keeps_last=st.booleans(), extends=st.booleans())
 
 
 @given(batch=histories(most_batches=1, sizes=10, forgets=False, endless=True), policy=POLICIES)
-@examples(300)
+@search(300)
 def test_a_batch_alone(batch: list[Batch], policy: Policy) -> None:
     messages = batch[0].messages
     reference = Reference(keeps_last=policy.keeps_last, extends=policy.extends)
@@ -31,7 +31,7 @@ def test_a_batch_alone(batch: list[Batch], policy: Policy) -> None:
     repeatable=st.sampled_from([1, 2]),
     data=st.data(),
 )
-@examples(50)
+@search(50)
 def test_a_history(
     history: list[Batch], lateness: int, policies: list[Policy], repeatable: int, data: st.DataObject
 ) -> None:

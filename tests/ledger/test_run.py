@@ -14,7 +14,7 @@ from oncebus.ledger.filter import filter_masks
 from oncebus.ledger.merging import merge
 from oncebus.ledger.run import CorruptRun, Entries, Run, encode_run
 from tests.histories import SECOND, START, rows_of
-from tests.properties import examples
+from tests.properties import search
 from tests.reference import Forget, Message
 
 numbers = st.integers(-(2**62), 2**62)
@@ -49,7 +49,7 @@ near_rows = st.tuples(
     horizon=numbers,
     asked=st.tuples(times, times).map(sorted),
 )
-@examples(400)
+@search(400)
 def test_a_run_returns_the_entries_that_were_written(
     rows: list[tuple[int, int, int, int, int, int]], horizon: int, asked: list[int]
 ) -> None:

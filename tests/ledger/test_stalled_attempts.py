@@ -11,8 +11,8 @@ from oncebus.detection import Rows
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerBatch, LedgerInUse, Writer
 from oncebus.ledger.keys import key_digests
 from tests.histories import SECOND, START, rows_of
+from tests.ledger.owners import HERE
 from tests.ledger.test_asides import Checkpoint
-from tests.ledger.test_generations import HERE
 from tests.reference import Message
 
 WRITER = Writer("aa", "query", HERE)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,8 +12,6 @@ from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Stamp, Storage, agreed, storage_at
 from tests.histories import SECOND, START, rows_of, verdicts_of
 from tests.reference import Message, Reference
-
-RACING = Path(__file__).parent / "racing.py"
 
 
 @pytest.fixture
@@ -51,48 +45,6 @@ def test_a_name_is_claimed_once(storage: Storage) -> None:
     storage.delete(["claim"])
     assert storage.publish_new("claim", [b"two"])
     assert list(storage.names()) == ["claim"]
-
-
-def race(location: str, rounds: int) -> None:
-    """Let two processes claim the same names at the same moments."""
-    with ExitStack() as stack:
-        racers = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, str(RACING), location, content],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    bufsize=1,
-                )
-            )
-            for content in ("one", "two")
-        ]
-        for racer in racers:
-            stack.callback(racer.kill)
-        answers = [racer.stdout for racer in racers]
-        assert [answer and answer.readline() for answer in answers] == ["ready\n"] * 2
-        storage = storage_at(location)
-        won = [0, 0]
-        for number in range(rounds):
-            for racer in racers:
-                assert racer.stdin is not None
-                racer.stdin.write(f"claim-{number} {time.time() + 0.005}\n")
-            outcomes = [answer and answer.readline() for answer in answers]
-            assert sorted(map(str, outcomes)) == ["False\n", "True\n"]
-            winner = outcomes.index("True\n")
-            won[winner] += 1
-            assert bytes(storage.read(f"claim-{number}")) == (b"one", b"two")[winner]
-        assert min(won) > 0, f"the two never raced: {won}"
-
-
-def test_exactly_one_of_two_claims_at_the_same_moment_wins(location: str) -> None:
-    race(location, 50)
-
-
-@pytest.mark.torture
-def test_exactly_one_of_two_claims_wins_every_time(location: str) -> None:
-    race(location, 2000)
 
 
 def test_reading_keeps_no_file_open(storage: Storage) -> None:

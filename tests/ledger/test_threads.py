@@ -13,7 +13,7 @@ from oncebus.ledger import Ledger, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Stamp
 from tests.histories import SECOND, START, rows_of
-from tests.ledger.test_generations import HERE
+from tests.ledger.owners import HERE
 from tests.ledger.test_ledger_properties import eager
 from tests.reference import Message
 

@@ -13,7 +13,7 @@ from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from tests.histories import EVER, SECOND, START, rows_of
-from tests.ledger.test_generations import HERE
+from tests.ledger.owners import HERE
 from tests.ledger.test_ledger_properties import eager
 from tests.reference import Forget, Message
 

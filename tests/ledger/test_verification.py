@@ -15,9 +15,10 @@ from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import storage_at
 from tests.histories import SECOND, START
+from tests.ledger.owners import HERE
 from tests.ledger.test_compaction import ended
 from tests.ledger.test_forgetting import accepted, rows_of
-from tests.ledger.test_generations import HERE, write
+from tests.ledger.test_generations import write
 
 
 @pytest.fixture

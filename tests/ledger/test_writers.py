@@ -9,7 +9,7 @@ import pytest
 from oncebus.ledger import Generation, Ledger, LedgerInUse, Listing, Owner, Writer
 from oncebus.ledger.storage import Stamp
 from tests.histories import SECOND, START, rows_of
-from tests.ledger.test_generations import HERE, dead_owner
+from tests.ledger.owners import HERE, dead_owner
 from tests.reference import Message
 
 DAY = 86_400 * SECOND

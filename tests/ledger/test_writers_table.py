@@ -10,8 +10,8 @@ import pytest
 
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerBatch, LedgerInUse, Owner, Writer
 from tests.histories import SECOND, START, rows_of
+from tests.ledger.owners import HERE, dead_owner
 from tests.ledger.test_asides import Checkpoint
-from tests.ledger.test_generations import HERE, dead_owner
 from tests.reference import Message
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "ledger.md"

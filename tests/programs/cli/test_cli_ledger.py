@@ -19,9 +19,9 @@ from oncebus.ledger.overview import Day
 from oncebus.programs.cli import main
 from oncebus.programs.cli.ledger_texts import day_rows, sightings_text
 from tests.histories import SECOND, START, YEAR
+from tests.ledger.owners import HERE
 from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside
 from tests.ledger.test_forgetting import accepted
-from tests.ledger.test_generations import HERE
 from tests.ledger.test_verification import flip, state
 
 
