@@ -22,7 +22,8 @@ from oncebus import amqp
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.engine.folders import Folders
-from oncebus.model.access import Right, connection_string, fresh_rule
+from oncebus.model.access import Right, connection_string
+from oncebus.model.access.authorization_rule import fresh_rule
 from oncebus.model.entities import Queue
 from oncebus.programs.serve.gateway import tune
 from oncebus.protocols.http import listen

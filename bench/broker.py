@@ -39,7 +39,8 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.engine.folders import Folders
 from oncebus.engine.store import Action, Settlement
-from oncebus.model.access import Right, fresh_rule, make_token
+from oncebus.model.access import Right, make_token
+from oncebus.model.access.authorization_rule import fresh_rule
 from oncebus.model.entities import Queue
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.programs.serve.app import make_app

@@ -21,7 +21,8 @@ from rich.table import Table
 from bench.broker import BODY, QUEUE, Running, message, running, shown
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Settlement
-from oncebus.model.access import Right, fresh_rule, make_token
+from oncebus.model.access import Right, make_token
+from oncebus.model.access.authorization_rule import fresh_rule
 from oncebus.model.entities import Queue
 from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.gateway import SWITCH_SECONDS

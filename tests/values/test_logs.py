@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.model.access import Right, connection_string, fresh_rule, make_token
+from oncebus.model.access import Right, connection_string, make_token
+from oncebus.model.access.authorization_rule import fresh_rule
 from oncebus.values.logs import (
     ALIKE_SECONDS,
     LOGGER,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from oncebus.model.access import AuthorizationRule, Grant, Operation, Right, make_token, verify
+from oncebus.model.access import AuthorizationRule, Grant, Operation, Right, make_token
+from oncebus.model.access.authorization import verify
 from oncebus.values.durations import HOUR
 
 NOW = 1_800_000_000_000_000

@@ -11,17 +11,16 @@ from oncebus.model.access import (
     EMULATOR_RULE,
     AccessRefused,
     AuthorizationRule,
-    BadAuthorizationRule,
     Grant,
     Operation,
     Reason,
     Right,
     WhichKey,
     connection_string,
-    fresh_rule,
     make_token,
-    renewed,
 )
+from oncebus.model.access.authorization import renewed
+from oncebus.model.access.authorization_rule import BadAuthorizationRule, fresh_rule
 from oncebus.model.access.rights import Rights, table
 from tests.model.access.actors import (
     HOST,

@@ -13,17 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.model.access import (
-    AccessRefused,
-    AuthorizationRule,
-    Operation,
-    Reason,
-    Right,
-    fresh_key,
-    make_token,
-    verify,
-)
+from oncebus.model.access import AccessRefused, AuthorizationRule, Operation, Reason, Right, fresh_key, make_token
 from oncebus.model.access import tokens as tokens_module
+from oncebus.model.access.authorization import verify
 from oncebus.model.access.tokens import LATEST, LONGEST_TOKEN, read_token
 from oncebus.values.durations import DAY, SECOND
 from tests.model.access.actors import HOST, LATER, NOW, ROOT, SENDER, ask, token

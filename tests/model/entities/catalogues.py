@@ -9,9 +9,9 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from oncebus.amqp import Float, Int, Long, UByte
+from oncebus.model.access import AuthorizationRule, Right
 from oncebus.model.entities import (
     NO_LIMIT,
-    AuthorizationRule,
     Catalogue,
     CorrelationFilter,
     Entity,
@@ -20,7 +20,6 @@ from oncebus.model.entities import (
     FilterValue,
     Namespace,
     Queue,
-    Right,
     Rule,
     SqlAction,
     SqlFilter,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from oncebus.model.entities import (
-    AlreadyExists,
     BadRequest,
     Catalogue,
     CorrelationFilter,
@@ -24,6 +23,7 @@ from oncebus.model.entities import (
     Topic,
     TrueFilter,
 )
+from oncebus.model.entities.errors import AlreadyExists
 from oncebus.values.durations import DAY, MINUTE, SECOND
 from oncebus.values.errors import ErrorKind
 

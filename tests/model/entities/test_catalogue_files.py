@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.model.entities import Catalogue, CatalogueFileError, CatalogueFiles, Queue, catalogue_to_json
+from oncebus.model.entities import Catalogue, CatalogueFiles, Queue
+from oncebus.model.entities.catalogue_files import CatalogueFileError
+from oncebus.model.entities.catalogue_json import catalogue_to_json
 
 ONE = Catalogue().created(Queue(name="a"), 1)
 TWO = ONE.created(Queue(name="b"), 2)

@@ -7,19 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from oncebus.model.entities import (
-    AuthorizationRule,
-    BadCatalogue,
-    Catalogue,
-    CorrelationFilter,
-    Queue,
-    Right,
-    Rule,
-    Subscription,
-    Topic,
-    catalogue_from_json,
-    catalogue_to_json,
-)
+from oncebus.model.access import AuthorizationRule, Right
+from oncebus.model.entities import Catalogue, CorrelationFilter, Queue, Rule, Subscription, Topic
+from oncebus.model.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
 from tests.model.entities.catalogues import written_catalogues
 
 KEYS = AuthorizationRule("all", frozenset(Right), "secret-one", "secret-two")

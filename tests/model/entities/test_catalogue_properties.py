@@ -17,9 +17,8 @@ from oncebus.model.entities import (
     Subscription,
     Tier,
     Topic,
-    catalogue_from_json,
-    catalogue_to_json,
 )
+from oncebus.model.entities.catalogue_json import catalogue_from_json, catalogue_to_json
 from oncebus.values.durations import DAY, MINUTE
 from tests.properties import examples
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from oncebus.model import access
+from oncebus.model.access import AuthorizationRule, Right
 from oncebus.model.entities import (
     NO_LIMIT,
-    AuthorizationRule,
     BadRequest,
     CorrelationFilter,
     Entity,
@@ -15,7 +15,6 @@ from oncebus.model.entities import (
     Namespace,
     OutOfRange,
     Queue,
-    Right,
     Rule,
     SqlAction,
     SqlFilter,

@@ -18,9 +18,9 @@ from oncebus.model.entities import (
     Topic,
     check_message,
     check_receiver,
-    may_receive,
     may_send,
 )
+from oncebus.model.entities.sending import may_receive
 from oncebus.values.errors import ErrorKind
 
 PLAIN = Queue(name="orders")

@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from oncebus.broker.clock import wall_time
-from oncebus.model.access import ROOT_RULE, KeyFile, Operation, Right, verify
+from oncebus.model.access import ROOT_RULE, KeyFile, Operation, Right
+from oncebus.model.access.authorization import verify
 from oncebus.programs.cli import COMMANDS, main
 from oncebus.programs.serve.addresses import ClientAddress, write_addresses
 from oncebus.programs.serve.service import environment

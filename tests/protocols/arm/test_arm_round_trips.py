@@ -24,7 +24,7 @@ from oncebus.model.entities import (
     TrueFilter,
 )
 from oncebus.protocols.arm import reading, resources
-from oncebus.protocols.arm.paths import ResourceName, Shape, is_resource, resource_of
+from oncebus.protocols.arm.paths import ResourceKind, ResourceName, is_resource, resource_of
 from oncebus.protocols.management.reading import read_description
 from oncebus.protocols.management.rules import read_rule
 from oncebus.protocols.management.runtime import Runtime
@@ -33,7 +33,7 @@ from tests.model.entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
 from tests.properties import examples
 
 SCOPE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus"
-TARGET = ResourceName(Shape.ENTITY, Queue, SCOPE, "oncebus")
+TARGET = ResourceName(ResourceKind.ENTITY, Queue, SCOPE, "oncebus")
 RUNTIME = Runtime(Counts(), 0, 0)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SOME = TEXTS.filter(bool)

@@ -24,9 +24,8 @@ from oncebus.model.entities import (
     Subscription,
     Topic,
     TrueFilter,
-    catalogue_from_json,
-    catalogue_to_json,
 )
+from oncebus.model.entities.catalogue_json import catalogue_from_json, catalogue_to_json
 from oncebus.model.entities.errors import BadRequest
 from oncebus.protocols.atom import markup
 from oncebus.protocols.atom.descriptions import NAMESPACES, read_description, written_description

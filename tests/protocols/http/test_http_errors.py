@@ -17,7 +17,8 @@ from oncebus.broker.sending import MessageTooLarge
 from oncebus.engine.inbox import InboxFull
 from oncebus.engine.store import StoreFull
 from oncebus.model.access import AccessRefused, Reason
-from oncebus.model.entities import AlreadyExists, BadRequest, EntityDisabled, NotFound, QuotaExceeded
+from oncebus.model.entities import BadRequest, EntityDisabled, NotFound, QuotaExceeded
+from oncebus.model.entities.errors import AlreadyExists
 from oncebus.protocols.http import Limits, Refused
 from oncebus.protocols.http.errors import answer
 from oncebus.values.errors import OncebusError

@@ -24,8 +24,8 @@ from azure.servicebus.exceptions import (
 from proton import ConnectionException, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
-from oncebus.model.access import make_token
-from oncebus.model.entities import AuthorizationRule, EntityStatus, Queue, Right
+from oncebus.model.access import AuthorizationRule, Right, make_token
+from oncebus.model.entities import EntityStatus, Queue
 from oncebus.protocols.servicebus import Limits
 from oncebus.values.durations import HOUR, SECOND
 from tests.broker.in_process import FakeTime

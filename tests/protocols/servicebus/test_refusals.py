@@ -11,15 +11,8 @@ from oncebus.broker.sending import MessageTooLarge
 from oncebus.engine.inbox import InboxFull
 from oncebus.engine.store import Outcome, SessionCannotBeLocked, SessionLockLost, StoreFull
 from oncebus.model.access import AccessRefused, KeyFileError, Reason
-from oncebus.model.entities import (
-    AlreadyExists,
-    BadRequest,
-    EntityDisabled,
-    InvalidOperation,
-    NotFound,
-    OutOfRange,
-    QuotaExceeded,
-)
+from oncebus.model.entities import BadRequest, EntityDisabled, InvalidOperation, NotFound, OutOfRange, QuotaExceeded
+from oncebus.model.entities.errors import AlreadyExists
 from oncebus.model.filters.errors import BadRule
 from oncebus.protocols.servicebus.errors import Refused, refusal_of, refusal_of_outcome
 from oncebus.values.errors import OncebusError

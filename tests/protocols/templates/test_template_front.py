@@ -12,7 +12,8 @@ import pytest
 
 from oncebus.broker.broker import Broker
 from oncebus.model.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
-from oncebus.model.entities import CatalogueFileError, Queue
+from oncebus.model.entities import Queue
+from oncebus.model.entities.catalogue_files import CatalogueFileError
 from oncebus.programs.serve.app import make_app
 from oncebus.protocols.management.planning import Plan
 from oncebus.protocols.templates.template import plan_template

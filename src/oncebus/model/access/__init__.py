@@ -1,15 +1,13 @@
 """Who may do what: shared access keys, tokens and rights, as Azure Service Bus has them."""
 
-from oncebus.model.access.authorization import Grant, renewed, verify
+from oncebus.model.access.authorization import Grant
 from oncebus.model.access.authorization_rule import (
     EMULATOR_RULE,
     MOST_RULES,
     ROOT_RULE,
     AuthorizationRule,
-    BadAuthorizationRule,
     WhichKey,
     fresh_key,
-    fresh_rule,
     rule_named,
 )
 from oncebus.model.access.connection import connection_string
@@ -18,29 +16,3 @@ from oncebus.model.access.keys import KeyFile, KeyFileError
 from oncebus.model.access.refusal import AccessRefused, Reason
 from oncebus.model.access.rights import Operation, Right, Rights
 from oncebus.model.access.tokens import make_token
-
-__all__ = [
-    "EMULATOR_RULE",
-    "MOST_RULES",
-    "ROOT_RULE",
-    "AccessRefused",
-    "AuthorizationRule",
-    "BadAuthorizationRule",
-    "Grant",
-    "Guard",
-    "KeyFile",
-    "KeyFileError",
-    "NamespaceRules",
-    "Operation",
-    "Reason",
-    "Right",
-    "Rights",
-    "WhichKey",
-    "connection_string",
-    "fresh_key",
-    "fresh_rule",
-    "make_token",
-    "renewed",
-    "rule_named",
-    "verify",
-]

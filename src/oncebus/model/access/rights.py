@@ -39,28 +39,30 @@ class Rights(frozenset[Right]):
         return made
 
 
+_SENDING = (Right.SEND, "queue or topic", _DATA, "Send")
+_RECEIVING = (Right.LISTEN, "queue or subscription", _DATA, "Listen")
+_RULES = (Right.LISTEN, "subscription", _DATA)
+_READING = (_READ, "Manage,EntityRead")
+_WRITING = (_CHANGE, "Manage,EntityWrite")
+_DELETING = (_CHANGE, "Manage,EntityDelete")
+
+
 class Operation(enum.Enum):
     """An operation of the broker: its title, the right it needs, and the resource that the right must cover."""
 
-    SEND = ("Send messages", Right.SEND, "queue or topic", _DATA, "Send")
-    SCHEDULE = ("Schedule messages", Right.SEND, "queue or topic", _DATA, "Send")
-    CANCEL_SCHEDULED = ("Cancel scheduled messages", Right.SEND, "queue or topic", _DATA, "Send")
+    SEND = ("Send messages", *_SENDING)
+    SCHEDULE = ("Schedule messages", *_SENDING)
+    CANCEL_SCHEDULED = ("Cancel scheduled messages", *_SENDING)
 
-    RECEIVE = ("Receive messages", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    PEEK = ("Peek at messages", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    SETTLE = (
-        "Complete, abandon, defer or dead-letter a message",
-        Right.LISTEN,
-        "queue or subscription",
-        _DATA,
-        "Listen",
-    )
-    RENEW_LOCK = ("Renew the lock of a message or session", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    RECEIVE_DEFERRED = ("Receive deferred messages", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    DELETE_MESSAGES = ("Delete messages in bulk", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    ACCEPT_SESSION = ("Accept a session", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    LIST_SESSIONS = ("List sessions", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    SESSION_STATE = ("Get or set a session's state", Right.LISTEN, "queue or subscription", _DATA, "Listen")
+    RECEIVE = ("Receive messages", *_RECEIVING)
+    PEEK = ("Peek at messages", *_RECEIVING)
+    SETTLE = ("Complete, abandon, defer or dead-letter a message", *_RECEIVING)
+    RENEW_LOCK = ("Renew the lock of a message or session", *_RECEIVING)
+    RECEIVE_DEFERRED = ("Receive deferred messages", *_RECEIVING)
+    DELETE_MESSAGES = ("Delete messages in bulk", *_RECEIVING)
+    ACCEPT_SESSION = ("Accept a session", *_RECEIVING)
+    LIST_SESSIONS = ("List sessions", *_RECEIVING)
+    SESSION_STATE = ("Get or set a session's state", *_RECEIVING)
     READ_DROPS = (
         "Read the records of dropped duplicates and of forgets",
         Right.LISTEN,
@@ -69,66 +71,40 @@ class Operation(enum.Enum):
         "Listen",
     )
 
-    READ_RULES = (
-        "List a subscription's rules",
-        Right.LISTEN,
-        "subscription",
-        _DATA,
-        "Listen,Manage,SubscriptionRuleRead",
-    )
-    ADD_RULE = (
-        "Add a subscription's rule over AMQP",
-        Right.LISTEN,
-        "subscription",
-        _DATA,
-        "Listen,Manage,SubscriptionRuleWrite",
-    )
-    REMOVE_RULE = (
-        "Remove a subscription's rule over AMQP",
-        Right.LISTEN,
-        "subscription",
-        _DATA,
-        "Listen,Manage,SubscriptionRuleDelete",
-    )
+    READ_RULES = ("List a subscription's rules", *_RULES, "Listen,Manage,SubscriptionRuleRead")
+    ADD_RULE = ("Add a subscription's rule over AMQP", *_RULES, "Listen,Manage,SubscriptionRuleWrite")
+    REMOVE_RULE = ("Remove a subscription's rule over AMQP", *_RULES, "Listen,Manage,SubscriptionRuleDelete")
 
-    ENUMERATE = ("List queues, topics or subscriptions", Right.MANAGE, "the list", _READ, "Manage,EntityRead")
-    READ_ENTITY = ("Read an entity's description", Right.MANAGE, "entity", _READ, "Manage,EntityRead")
-    READ_REFUSALS = ("Read the record of refused requests", Right.MANAGE, "entity", _READ, "Manage,EntityRead")
-    CREATE_ENTITY = ("Create an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityWrite")
-    UPDATE_ENTITY = ("Change an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityWrite")
-    SWITCH_ON_DETECTION = (
-        "Switch on detection for an existing entity",
-        Right.MANAGE,
-        "queue or topic",
-        _CHANGE,
-        "Manage,EntityWrite",
-    )
-    DELETE_ENTITY = ("Delete an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityDelete")
+    ENUMERATE = ("List queues, topics or subscriptions", Right.MANAGE, "the list", *_READING)
+    READ_ENTITY = ("Read an entity's description", Right.MANAGE, "entity", *_READING)
+    READ_REFUSALS = ("Read the record of refused requests", Right.MANAGE, "entity", *_READING)
+    CREATE_ENTITY = ("Create an entity or rule", Right.MANAGE, "entity", *_WRITING)
+    UPDATE_ENTITY = ("Change an entity or rule", Right.MANAGE, "entity", *_WRITING)
+    SWITCH_ON_DETECTION = ("Switch on detection for an existing entity", Right.MANAGE, "queue or topic", *_WRITING)
+    DELETE_ENTITY = ("Delete an entity or rule", Right.MANAGE, "entity", *_DELETING)
     FORWARD_TO = (
         "Name an entity as a forwarding target",
         Right.MANAGE,
         "the target, by the supplementary token",
-        _CHANGE,
-        "Manage,EntityWrite",
+        *_WRITING,
     )
     AUTHORIZATION_RULES = (
         "Read or change authorization rules and keys",
         Right.MANAGE,
         "entity or namespace",
-        _CHANGE,
-        "Manage,EntityWrite",
+        *_WRITING,
     )
     FORGET = ("Forget the id of a message", Right.MANAGE, "queue or topic", _DATA, "Manage")
     PURGE = ("Purge messages", Right.MANAGE, "queue or subscription", _DATA, "Manage")
-    RESUBMIT = ("Resubmit dead letters", Right.MANAGE, "queue or subscription", _CHANGE, "Manage,EntityWrite")
+    RESUBMIT = ("Resubmit dead letters", Right.MANAGE, "queue or subscription", *_WRITING)
 
-    NAMESPACE_INFO = ("Read the namespace's properties", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
-    METRICS = ("Read metrics", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
-    QUARANTINE = ("Read the quarantine", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
-    DISCARD_QUARANTINED = ("Discard quarantined messages", Right.MANAGE, "namespace", _CHANGE, "Manage,EntityDelete")
-    RELEASE_QUARANTINED = ("Release quarantined messages", Right.MANAGE, "namespace", _CHANGE, "Manage,EntityWrite")
-    EXPORT = ("Export the namespace's entities", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
-    DEPLOY = ("Deploy entities from a file", Right.MANAGE, "namespace", _CHANGE, "Manage,EntityWrite")
+    NAMESPACE_INFO = ("Read the namespace's properties", Right.MANAGE, "namespace", *_READING)
+    METRICS = ("Read metrics", Right.MANAGE, "namespace", *_READING)
+    QUARANTINE = ("Read the quarantine", Right.MANAGE, "namespace", *_READING)
+    DISCARD_QUARANTINED = ("Discard quarantined messages", Right.MANAGE, "namespace", *_DELETING)
+    RELEASE_QUARANTINED = ("Release quarantined messages", Right.MANAGE, "namespace", *_WRITING)
+    EXPORT = ("Export the namespace's entities", Right.MANAGE, "namespace", *_READING)
+    DEPLOY = ("Deploy entities from a file", Right.MANAGE, "namespace", *_WRITING)
 
     def __init__(self, title: str, right: Right, where: str, wording: str, claims: str) -> None:
         self.title = title

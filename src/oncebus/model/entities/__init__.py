@@ -1,9 +1,7 @@
 """Queues, topics, subscriptions and rules: their descriptions, the limits on them, and the durable catalogue."""
 
-from oncebus.model.access import AuthorizationRule, Right
 from oncebus.model.entities.catalogue import Catalogue
-from oncebus.model.entities.catalogue_files import CatalogueFileError, CatalogueFiles
-from oncebus.model.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
+from oncebus.model.entities.catalogue_files import CatalogueFiles
 from oncebus.model.entities.descriptions import (
     CorrelationFilter,
     Entity,
@@ -21,7 +19,6 @@ from oncebus.model.entities.descriptions import (
     TrueFilter,
 )
 from oncebus.model.entities.errors import (
-    AlreadyExists,
     BadRequest,
     EntityDisabled,
     EntityError,
@@ -38,56 +35,6 @@ from oncebus.model.entities.sending import (
     check_message,
     check_partition_key,
     check_receiver,
-    may_receive,
     may_send,
 )
 from oncebus.model.entities.timespans import NO_LIMIT, dotnet_timespan, iso_timespan, parse_timespan
-
-__all__ = [
-    "NO_LIMIT",
-    "AlreadyExists",
-    "AuthorizationRule",
-    "BadCatalogue",
-    "BadRequest",
-    "Catalogue",
-    "CatalogueFileError",
-    "CatalogueFiles",
-    "CorrelationFilter",
-    "Entity",
-    "EntityDisabled",
-    "EntityError",
-    "EntityStatus",
-    "FalseFilter",
-    "Filter",
-    "FilterValue",
-    "InvalidOperation",
-    "Namespace",
-    "NotFound",
-    "OutOfRange",
-    "Queue",
-    "QuotaExceeded",
-    "Right",
-    "Rule",
-    "SqlAction",
-    "SqlFilter",
-    "Subscription",
-    "Tier",
-    "Topic",
-    "TrueFilter",
-    "catalogue_from_json",
-    "catalogue_to_json",
-    "check_id",
-    "check_message",
-    "check_partition_key",
-    "check_receiver",
-    "decided_partition",
-    "dotnet_timespan",
-    "effective_partition_key",
-    "iso_timespan",
-    "may_receive",
-    "may_send",
-    "parse_timespan",
-    "partition_of",
-    "path_of_address",
-    "subscription_path",
-]

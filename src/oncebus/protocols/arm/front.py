@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from starlette.responses import Response
 from starlette.types import Scope
 
 from oncebus.broker.broker import Broker
-from oncebus.model.access import AuthorizationRule, Grant, Guard, Operation
+from oncebus.model.access import Grant, Guard, Operation
 from oncebus.model.access.scopes import host_of
 from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound, Subscription, Topic, dotnet_timespan
 from oncebus.model.entities.descriptions import forward_targets
 from oncebus.protocols.arm import reading, resources
 from oncebus.protocols.arm.errors import ArmRefused, answer
-from oncebus.protocols.arm.paths import ResourceName, Shape, is_resource, resource_of
+from oncebus.protocols.arm.paths import ResourceKind, ResourceName, is_resource, resource_of
 from oncebus.protocols.http.errors import Refused, wrong_method
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import page_in, query_of
@@ -29,7 +29,7 @@ from oncebus.protocols.http.routes import admit, answered
 from oncebus.protocols.http.worker import Worker
 from oncebus.protocols.management.authorization import GivenRule
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
-from oncebus.protocols.management.changes import put, put_rule
+from oncebus.protocols.management.changes import Change, put, put_rule
 from oncebus.protocols.management.reading import RESOURCE_WINDOW, Members, read_description
 from oncebus.protocols.management.rules import read_rule
 from oncebus.protocols.management.runtime import Observer
@@ -65,35 +65,35 @@ class Arm:
         self._amqp_port = amqp_port
         namespace = _Does(Operation.UPDATE_ENTITY, self._put_namespace)
         rules = Operation.AUTHORIZATION_RULES
-        self._table: dict[Shape, dict[str, _Does]] = {
-            Shape.NAMESPACES: {"GET": _Does(Operation.NAMESPACE_INFO, self._namespaces)},
-            Shape.NAMESPACE: {
+        self._table: dict[ResourceKind, dict[str, _Does]] = {
+            ResourceKind.NAMESPACES: {"GET": _Does(Operation.NAMESPACE_INFO, self._list_namespaces)},
+            ResourceKind.NAMESPACE: {
                 "GET": _Does(Operation.NAMESPACE_INFO, self._namespace),
                 "PUT": namespace,
                 "PATCH": namespace,
                 "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_namespace),
             },
-            Shape.CHECK_NAME: {"POST": _Does(Operation.NAMESPACE_INFO, self._check_name)},
-            Shape.ENTITIES: {"GET": _Does(Operation.ENUMERATE, self._list)},
-            Shape.ENTITY: {
+            ResourceKind.CHECK_NAME: {"POST": _Does(Operation.NAMESPACE_INFO, self._check_name)},
+            ResourceKind.ENTITIES: {"GET": _Does(Operation.ENUMERATE, self._list)},
+            ResourceKind.ENTITY: {
                 "GET": _Does(Operation.READ_ENTITY, self._get),
                 "PUT": _Does(Operation.UPDATE_ENTITY, self._put),
                 "DELETE": _Does(Operation.DELETE_ENTITY, self._delete),
             },
-            Shape.RULES: {"GET": _Does(Operation.READ_RULES, self._rules)},
-            Shape.RULE: {
+            ResourceKind.RULES: {"GET": _Does(Operation.READ_RULES, self._rules)},
+            ResourceKind.RULE: {
                 "GET": _Does(Operation.READ_RULES, self._get_rule),
                 "PUT": _Does(Operation.UPDATE_ENTITY, self._put_rule),
                 "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_rule),
             },
-            Shape.AUTHORIZATION_RULES: {"GET": _Does(rules, self._authorization_rules)},
-            Shape.AUTHORIZATION_RULE: {
+            ResourceKind.AUTHORIZATION_RULES: {"GET": _Does(rules, self._authorization_rules)},
+            ResourceKind.AUTHORIZATION_RULE: {
                 "GET": _Does(rules, self._get_authorization),
                 "PUT": _Does(rules, self._put_authorization),
                 "DELETE": _Does(rules, self._delete_authorization),
             },
-            Shape.LIST_KEYS: {"POST": _Does(rules, self._list_keys)},
-            Shape.REGENERATE_KEYS: {"POST": _Does(rules, self._regenerate)},
+            ResourceKind.LIST_KEYS: {"POST": _Does(rules, self._list_keys)},
+            ResourceKind.REGENERATE_KEYS: {"POST": _Does(rules, self._regenerate)},
         }
 
     @staticmethod
@@ -120,30 +120,27 @@ class Arm:
                 "InvalidApiVersionParameter",
                 f"The api-version {shown(version)} is not valid. Write it like '2024-01-01'.",
             )
-        target = self._resolved(resource_of(request.scope["raw_path"]))
-        methods = self._table[target.shape]
+        target = self._resolve_tildes(resource_of(request.scope["raw_path"]))
+        methods = self._table[target.resource]
         does = methods.get(request.method)
         if does is None:
             raise wrong_method(request.method, methods)
         self._guard.require(grant, does.operation, target.path)
         if target.namespace and does.handler != self._put_namespace:
-            self._check_namespace(target)
+            self._check_namespace(target, 404, "ResourceNotFound", "could not be found")
         return await does.handler(request, target, grant)
 
-    def _resolved(self, target: ResourceName) -> ResourceName:
+    def _resolve_tildes(self, target: ResourceName) -> ResourceName:
         """Return the target with its tildes replaced by slashes, as Azure does, unless an entity with tildes exists."""
         if "~" in target.name and self._broker.catalogue.find(target.name) is None:
             return target._replace(name=target.name.replace("~", "/"))
         return target
 
-    def _check_namespace(self, target: ResourceName) -> None:
+    def _check_namespace(self, target: ResourceName, status: int, code: str, problem: str) -> None:
         name = self._broker.catalogue.namespace.name
         if target.namespace.lower() != name.lower():
-            raise ArmRefused(
-                404,
-                "ResourceNotFound",
-                f"The namespace '{target.namespace}' could not be found. This broker is the namespace '{name}'.",
-            )
+            text = f"The namespace '{target.namespace}' {problem}. This broker is the namespace '{name}'."
+            raise ArmRefused(status, code, text)
 
     async def _body(self, request: HttpRequest) -> Members:
         body = await request.read_whole(self._limits.description_bytes, self._limits.body_seconds)
@@ -151,7 +148,7 @@ class Arm:
 
     # The namespace
 
-    async def _namespaces(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
+    async def _list_namespaces(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         return _json({"value": [self._namespace_resource(request, target)]})
 
     async def _namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
@@ -159,13 +156,7 @@ class Arm:
 
     async def _put_namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         tier = reading.read_tier(await self._body(request))
-        name = self._broker.catalogue.namespace.name
-        if target.namespace.lower() != name.lower():
-            raise ArmRefused(
-                409,
-                "Conflict",
-                f"The namespace '{target.namespace}' cannot be created. This broker is the namespace '{name}'.",
-            )
+        self._check_namespace(target, 409, "Conflict", "cannot be created")
 
         def how(catalogue: Catalogue, _: int) -> Catalogue:
             return catalogue if tier in (None, catalogue.namespace.tier) else catalogue.at_tier(tier)
@@ -199,7 +190,7 @@ class Arm:
     # Queues, topics, subscriptions
 
     async def _get(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
-        return await self._described(self._broker.catalogue, target)
+        return await self._answer_entity(self._broker.catalogue, target)
 
     async def _put(self, request: HttpRequest, target: ResourceName, grant: Grant) -> Response:
         properties = reading.properties_of(await self._body(request))
@@ -214,16 +205,19 @@ class Arm:
                 _check_window(window, catalogue.topic(new.topic))
             return put(new, given, permit)(catalogue, now)
 
-        return await self._described(await self._broker.change(how), target)
+        return await self._answer_entity(await self._broker.change(how), target)
 
     async def _delete(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
+        return await self._change_if_found(lambda catalogue, _: catalogue.deleted(target.blank))
+
+    async def _change_if_found(self, change: Change) -> Response:
         try:
-            await self._broker.change(lambda catalogue, _: catalogue.deleted(target.blank))
+            await self._broker.change(change)
         except NotFound:
             return Response(status_code=204)
         return Response(b"", 200)
 
-    async def _described(self, catalogue: Catalogue, target: ResourceName) -> Response:
+    async def _answer_entity(self, catalogue: Catalogue, target: ResourceName) -> Response:
         entity = catalogue.get(target.path, type(target.blank))
         runtime = await self._observer.runtime_of(entity)
         return _json(resources.entity(entity, runtime, catalogue, target))
@@ -231,18 +225,14 @@ class Arm:
     async def _list(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         catalogue = self._broker.catalogue
         entities = catalogue.listed(type(target.blank), target.name)
-        skip, top = self._page_of(request)
+        skip, top = page_in(query_of(request.scope["query_string"]), self._limits.page)
         page = entities[skip : skip + top]
         runtimes = await self._observer.runtimes_of(page)
         pairs = zip(page, runtimes, strict=True)
         values = [resources.entity(entity, runtime, catalogue, target) for entity, runtime in pairs]
-        return self._paged(request, values, len(entities), skip, top)
+        return self._answer_page(request, values, len(entities), skip, top)
 
-    def _page_of(self, request: HttpRequest) -> tuple[int, int]:
-        query = query_of(request.scope["query_string"])
-        return page_in(query, self._limits.page)
-
-    def _paged(
+    def _answer_page(
         self, request: HttpRequest, values: list[resources.Resource], count: int, skip: int, top: int
     ) -> Response:
         content: resources.Resource = {"value": values}
@@ -258,9 +248,9 @@ class Arm:
 
     async def _rules(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         owner = self._broker.catalogue.subscription(target.name, target.subscription)
-        skip, top = self._page_of(request)
+        skip, top = page_in(query_of(request.scope["query_string"]), self._limits.page)
         values = [resources.rule(rule, owner, target) for rule in owner.rules[skip : skip + top]]
-        return self._paged(request, values, len(owner.rules), skip, top)
+        return self._answer_page(request, values, len(owner.rules), skip, top)
 
     async def _get_rule(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         return _rule(self._broker.catalogue, target)
@@ -270,19 +260,15 @@ class Arm:
         return _rule(await self._broker.change(put_rule(target.name, target.subscription, rule)), target)
 
     async def _delete_rule(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
-        try:
-            await self._broker.change(
-                lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
-            )
-        except NotFound:
-            return Response(status_code=204)
-        return Response(b"", 200)
+        return await self._change_if_found(
+            lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
+        )
 
     # Authorization rules and keys
 
     async def _authorization_rules(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
-        owner = self._called(target)
-        return _json({"value": [resources.authorization_rule(rule, owner) for rule in self._rules_of(target)]})
+        owner, rules = self._identify(target), self._authorizations.of(target.owner)
+        return _json({"value": [resources.authorization_rule(rule, owner) for rule in rules]})
 
     async def _get_authorization(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         return self._authorization(target)
@@ -304,17 +290,13 @@ class Arm:
         await self._authorizations.regenerate(target.owner, target.rule, which, key)
         return self._keys(request, target)
 
-    def _rules_of(self, target: ResourceName) -> Sequence[AuthorizationRule]:
-        return self._authorizations.of(target.owner)
-
     def _authorization(self, target: ResourceName) -> Response:
         rule = self._authorizations.get(target.owner, target.rule)
-        return _json(resources.authorization_rule(rule, self._called(target)))
+        return _json(resources.authorization_rule(rule, self._identify(target)))
 
-    def _called(self, target: ResourceName) -> resources.Called:
-        if target.kind is None:
-            return resources.namespace_called(target)
-        return resources.called(self._broker.catalogue.get(target.path, target.kind), target)
+    def _identify(self, target: ResourceName) -> resources.Identity:
+        owner = None if target.kind is None else self._broker.catalogue.get(target.path, target.kind)
+        return resources.identify(owner, target)
 
     def _keys(self, request: HttpRequest, target: ResourceName) -> Response:
         rule = self._authorizations.get(target.owner, target.rule)

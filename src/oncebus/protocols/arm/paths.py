@@ -6,36 +6,26 @@
     N/queues[/{queue}]      N/topics[/{topic}[/subscriptions[/{subscription}[/rules[/{rule}]]]]]
     …/authorizationRules[/{name}[/listKeys or /regenerateKeys]]                         of N, a queue or a topic
 
-Fixed words may have any case. Slashes in a name should be escaped (%2F); plain ones work too. Starlette compiles the
-patterns; they match the path before it is decoded, so that an escaped slash stays within a name.
+Fixed words may have any case. Slashes in a name should be escaped (%2F); plain ones work too. The patterns match the
+path before it is decoded, so that an escaped slash stays within a name.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-from urllib.parse import quote
-
-from starlette.convertors import Convertor, register_url_convertor
-from starlette.routing import compile_path
+from typing import NamedTuple
 
 from oncebus.model.entities import Entity, Queue, Subscription, Topic, subscription_path
 from oncebus.model.entities.descriptions import EntityKind, blank
 from oncebus.protocols.arm.errors import ArmRefused
 from oncebus.protocols.http.paths import segments_of
-from oncebus.protocols.management.authorization_rules import Owner
+from oncebus.protocols.management.authorization_rules import RulesOwner
 from oncebus.protocols.management.writing import GROUP
 from oncebus.values.errors import shown
 
-_SERVICE_BUS = r"providers/microsoft\.servicebus"
-_PROVIDER = re.compile(
-    rf"(?:/subscriptions/[^/]+(?:/resourcegroups/[^/]+)?)?/{_SERVICE_BUS}(?:/.*)?".encode(), re.IGNORECASE
-)
 
-
-class Shape(enum.Enum):
+class ResourceKind(enum.Enum):
     """The kind of resource that a path names."""
 
     NAMESPACES = enum.auto()
@@ -58,7 +48,7 @@ class ResourceName(NamedTuple):
     the name of the queue or topic, even if the path names a subscription of that topic.
     """
 
-    shape: Shape
+    resource: ResourceKind
     kind: EntityKind | None
     scope: str
     namespace: str = ""
@@ -84,129 +74,67 @@ class ResourceName(NamedTuple):
         return blank(self.kind, self.subscription if is_subscription else self.name, self.name)
 
     @property
-    def owner(self) -> Owner | None:
+    def owner(self) -> RulesOwner | None:
         """Return the queue or topic that owns the authorization rules; None for the namespace."""
         if self.kind is Queue:
-            return Owner(Queue, self.name)
-        return Owner(Topic, self.name) if self.kind is Topic else None
+            return RulesOwner(Queue, self.name)
+        return RulesOwner(Topic, self.name) if self.kind is Topic else None
 
 
 def is_resource(raw_path: bytes) -> bool:
     """Return whether a path is one of the Resource Manager's."""
-    return _PROVIDER.fullmatch(raw_path) is not None
+    return _ANY.fullmatch(raw_path.decode("latin-1")) is not None
 
 
 def resource_of(raw_path: bytes) -> ResourceName:
     """Parse the path of a request. Raises `ArmRefused`."""
     text = raw_path.removesuffix(b"/").decode("latin-1")
-    for each in _PATHS:
-        match = each.pattern.fullmatch(text)
+    for resource, kind, pattern in _PATHS:
+        match = pattern.fullmatch(text)
         if match is not None:
-            found = {name: each.convertors[name].convert(value) for name, value in match.groupdict().items()}
-            return ResourceName(each.shape, each.kind, **found)
+            parts = {name: "/".join(segments_of(part.encode("latin-1"))) for name, part in match.groupdict().items()}
+            return ResourceName(resource, kind, **parts | {"scope": _with_group(parts["scope"])})
     path = "/" + "/".join(segments_of(raw_path))
     raise ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {shown(path)}.")
 
 
-class _Segment(Convertor[str]):
-    """Matches one segment of a path, and decodes it once."""
-
-    regex = "[^/]+"
-
-    def convert(self, value: str) -> str:
-        return "/".join(segments_of(value.encode("latin-1")))
-
-    def to_string(self, value: str) -> str:
-        return quote(value, safe="")
+def _with_group(scope: str) -> str:
+    """Return the path down to the provider. Ids of resources need a group: if it has none, it gets the default one."""
+    segments = scope.split("/")
+    is_grouped = "resourcegroups" in (each.lower() for each in segments)
+    return "/" + "/".join([*segments[:-2], *([] if is_grouped else ["resourceGroups", GROUP]), *segments[-2:]])
 
 
-class _Queue(_Segment):
-    """Matches a name that may contain plain slashes.
+_PROVIDER = r"/providers/microsoft\.servicebus"
+_SCOPE = rf"(?P<scope>(?:/subscriptions/[^/]+(?:/resourcegroups/[^/]+)?)?{_PROVIDER})"
+_NAMESPACE = rf"(?P<scope>/subscriptions/[^/]+/resourcegroups/[^/]+{_PROVIDER})/namespaces/(?P<namespace>[^/]+)"
+# A name may contain plain slashes. It ends before the fixed word that begins the next part of the path.
+_QUEUE = rf"{_NAMESPACE}/queues/(?P<name>[^/]+(?:/(?!authorizationrules(?:/|$))[^/]+)*)"
+_TOPIC = rf"{_NAMESPACE}/topics/(?P<name>[^/]+(?:/(?!(?:authorizationrules|subscriptions)(?:/|$))[^/]+)*)"
+_SUBSCRIPTION = rf"{_TOPIC}/subscriptions/(?P<subscription>[^/]+)"
+_RULE = "(?P<rule>[^/]+)"
 
-    It ends before the fixed word that begins the next part of the path.
-    """
+_ANY = re.compile(f"{_SCOPE}(?:/.*)?", re.IGNORECASE)
 
-    regex = "[^/]+(?:/(?!authorizationrules(?:/|$))[^/]+)*"
-
-
-class _Topic(_Segment):
-    regex = "[^/]+(?:/(?!(?:authorizationrules|subscriptions)(?:/|$))[^/]+)*"
-
-
-class _Group(_Segment):
-    """Matches the path down to the provider, with a resource group."""
-
-    regex = rf"subscriptions/[^/]+/resourcegroups/[^/]+/{_SERVICE_BUS}"
-
-    def convert(self, value: str) -> str:
-        return "/" + super().convert(value)
-
-
-class _Provider(_Segment):
-    """Matches the path down to the provider, without a resource group.
-
-    Adds the default group, because resource ids need one.
-    """
-
-    regex = rf"(?:subscriptions/[^/]+/(?:resourcegroups/[^/]+/)?)?{_SERVICE_BUS}"
-
-    def convert(self, value: str) -> str:
-        segments = super().convert(value).split("/")
-        is_grouped = "resourcegroups" in (each.lower() for each in segments)
-        return "/" + "/".join([*segments[:-2], *([] if is_grouped else ["resourceGroups", GROUP]), *segments[-2:]])
-
-
-for _word, _convertor in {
-    "arm_segment": _Segment,
-    "arm_queue": _Queue,
-    "arm_topic": _Topic,
-    "arm_group": _Group,
-    "arm_provider": _Provider,
-}.items():
-    register_url_convertor(_word, _convertor())
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    shape: Shape
-    kind: EntityKind | None
-    pattern: re.Pattern[str]
-    convertors: dict[str, Convertor[Any]]
-
-
-def _path(shape: Shape, kind: EntityKind | None, path: str) -> _Path:
-    pattern, _, convertors = compile_path(path)
-    return _Path(shape, kind, re.compile(pattern.pattern, re.IGNORECASE), convertors)
-
-
-def _authorization(kind: EntityKind | None, owner: str) -> list[_Path]:
-    rule = f"{owner}/authorizationRules/{{rule:arm_segment}}"
-    return [
-        _path(Shape.AUTHORIZATION_RULES, kind, f"{owner}/authorizationRules"),
-        _path(Shape.AUTHORIZATION_RULE, kind, rule),
-        _path(Shape.LIST_KEYS, kind, f"{rule}/listKeys"),
-        _path(Shape.REGENERATE_KEYS, kind, f"{rule}/regenerateKeys"),
-    ]
-
-
-_NAMESPACE = "/{scope:arm_group}/namespaces/{namespace:arm_segment}"
-_QUEUE = f"{_NAMESPACE}/queues/{{name:arm_queue}}"
-_TOPIC = f"{_NAMESPACE}/topics/{{name:arm_topic}}"
-_SUBSCRIPTION = f"{_TOPIC}/subscriptions/{{subscription:arm_segment}}"
-
-_PATHS = (
-    _path(Shape.NAMESPACES, None, "/{scope:arm_provider}/namespaces"),
-    _path(Shape.CHECK_NAME, None, "/{scope:arm_provider}/checkNameAvailability"),
-    _path(Shape.NAMESPACE, None, _NAMESPACE),
-    *_authorization(None, _NAMESPACE),
-    _path(Shape.ENTITIES, Queue, f"{_NAMESPACE}/queues"),
-    _path(Shape.ENTITY, Queue, _QUEUE),
-    *_authorization(Queue, _QUEUE),
-    _path(Shape.ENTITIES, Topic, f"{_NAMESPACE}/topics"),
-    _path(Shape.ENTITY, Topic, _TOPIC),
-    *_authorization(Topic, _TOPIC),
-    _path(Shape.ENTITIES, Subscription, f"{_TOPIC}/subscriptions"),
-    _path(Shape.ENTITY, Subscription, _SUBSCRIPTION),
-    _path(Shape.RULES, Subscription, f"{_SUBSCRIPTION}/rules"),
-    _path(Shape.RULE, Subscription, f"{_SUBSCRIPTION}/rules/{{rule:arm_segment}}"),
+_OF_AN_OWNER = {
+    ResourceKind.AUTHORIZATION_RULES: "/authorizationrules",
+    ResourceKind.AUTHORIZATION_RULE: f"/authorizationrules/{_RULE}",
+    ResourceKind.LIST_KEYS: f"/authorizationrules/{_RULE}/listkeys",
+    ResourceKind.REGENERATE_KEYS: f"/authorizationrules/{_RULE}/regeneratekeys",
+}
+_OWNERS: tuple[tuple[EntityKind | None, str], ...] = ((None, _NAMESPACE), (Queue, _QUEUE), (Topic, _TOPIC))
+_TABLE: tuple[tuple[ResourceKind, EntityKind | None, str], ...] = (
+    (ResourceKind.NAMESPACES, None, f"{_SCOPE}/namespaces"),
+    (ResourceKind.CHECK_NAME, None, f"{_SCOPE}/checknameavailability"),
+    (ResourceKind.NAMESPACE, None, _NAMESPACE),
+    (ResourceKind.ENTITIES, Queue, f"{_NAMESPACE}/queues"),
+    (ResourceKind.ENTITY, Queue, _QUEUE),
+    (ResourceKind.ENTITIES, Topic, f"{_NAMESPACE}/topics"),
+    (ResourceKind.ENTITY, Topic, _TOPIC),
+    (ResourceKind.ENTITIES, Subscription, f"{_TOPIC}/subscriptions"),
+    (ResourceKind.ENTITY, Subscription, _SUBSCRIPTION),
+    (ResourceKind.RULES, Subscription, f"{_SUBSCRIPTION}/rules"),
+    (ResourceKind.RULE, Subscription, f"{_SUBSCRIPTION}/rules/{_RULE}"),
+    *((resource, kind, owner + below) for kind, owner in _OWNERS for resource, below in _OF_AN_OWNER.items()),
 )
+_PATHS = tuple((resource, kind, re.compile(pattern, re.IGNORECASE)) for resource, kind, pattern in _TABLE)

@@ -24,7 +24,7 @@ _TYPE = "Microsoft.ServiceBus/namespaces"
 Resource = dict[str, Any]
 
 
-class Called(NamedTuple):
+class Identity(NamedTuple):
     """The id and the type of a resource."""
 
     id: str
@@ -56,7 +56,7 @@ def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: in
 
 def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: ResourceName) -> Resource:
     """Return a queue, a topic or a subscription as JSON, with its counts and sizes."""
-    owner = called(described, target)
+    owner = identify(described, target)
     properties = entity_properties(described)
     properties |= {
         "createdAt": iso8601(described.created_at),
@@ -85,12 +85,12 @@ def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Re
 
 def rule(described: Rule, subscription: Subscription, target: ResourceName) -> Resource:
     """Return a rule of a subscription as JSON."""
-    owner = called(subscription, target)
+    owner = identify(subscription, target)
     envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
     return {**envelope, "properties": rule_properties(described)}
 
 
-def authorization_rule(given: AuthorizationRule, owner: Called) -> Resource:
+def authorization_rule(given: AuthorizationRule, owner: Identity) -> Resource:
     """Return an authorization rule as JSON, without its keys."""
     id, kind = f"{owner.id}/authorizationRules/{given.name}", f"{owner.type}/authorizationRules"  # noqa: A001
     return {**_envelope(id, given.name, kind), "properties": authorization_properties(given)}
@@ -108,16 +108,13 @@ def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain:
     }
 
 
-def called(described: Entity, target: ResourceName) -> Called:
-    """Return the id and the resource type of an entity."""
+def identify(described: Entity | None, target: ResourceName) -> Identity:
+    """Return the id and the resource type of an entity, or of the namespace for None."""
+    if described is None:
+        return Identity(target.namespace_id, _TYPE)
     topic = described.topic if isinstance(described, Subscription) else ""
     path = resource_path(type(described), described.name, topic)
-    return Called(f"{target.namespace_id}/{path}", f"{_TYPE}/{resource_type(type(described))}")
-
-
-def namespace_called(target: ResourceName) -> Called:
-    """Return the id and the resource type of the namespace."""
-    return Called(target.namespace_id, _TYPE)
+    return Identity(f"{target.namespace_id}/{path}", f"{_TYPE}/{resource_type(type(described))}")
 
 
 def _envelope(id: str, name: str, kind: str) -> Resource:  # noqa: A002

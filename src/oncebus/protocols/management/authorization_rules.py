@@ -15,7 +15,7 @@ from oncebus.protocols.management.authorization import GivenRule, Rules
 from oncebus.values.errors import OncebusError
 
 
-class Owner(NamedTuple):
+class RulesOwner(NamedTuple):
     """A queue or a topic that has authorization rules of its own."""
 
     kind: type[Queue] | type[Topic]
@@ -40,13 +40,13 @@ class AuthorizationRules:
         self._namespace_rules = namespace_rules
         self._keys = keys
 
-    def of(self, owner: Owner | None) -> Sequence[AuthorizationRule]:
+    def of(self, owner: RulesOwner | None) -> Sequence[AuthorizationRule]:
         """Return all rules of an owner. Raises `NotFound` if there is no such entity."""
         if owner is not None:
             return _entity(self._broker.catalogue, owner).authorization_rules
         return tuple(self._namespace_rules() if self._keys is None else self._keys.rules())
 
-    def get(self, owner: Owner | None, name: str) -> AuthorizationRule:
+    def get(self, owner: RulesOwner | None, name: str) -> AuthorizationRule:
         """Return the rule called `name`. Raises `NotFound`."""
         rule = rule_named(self.of(owner), name)
         if rule is not None:
@@ -58,14 +58,14 @@ class AuthorizationRules:
         """Return the rules of the namespace; None if they cannot be changed."""
         return None if self._keys is None else tuple(self._keys.rules())
 
-    async def put(self, owner: Owner | None, given: GivenRule) -> None:
+    async def put(self, owner: RulesOwner | None, given: GivenRule) -> None:
         """Create a rule, or change its rights. An existing rule of the namespace keeps its keys."""
         if owner is None:
             await asyncio.to_thread(self._key_file().put, given.name, given.rights)
         else:
             await self._change(owner, given.put_into)
 
-    async def delete(self, owner: Owner | None, name: str) -> bool:
+    async def delete(self, owner: RulesOwner | None, name: str) -> bool:
         """Remove a rule, and return whether it existed. Tokens signed with its keys become invalid."""
         removed = rule_named(self.of(owner), name)
         if removed is None:
@@ -76,7 +76,7 @@ class AuthorizationRules:
             await self._change(owner, lambda rules: tuple(each for each in rules if each.name != removed.name))
         return True
 
-    async def regenerate(self, owner: Owner | None, name: str, which: WhichKey, key: str | None) -> None:
+    async def regenerate(self, owner: RulesOwner | None, name: str, which: WhichKey, key: str | None) -> None:
         """Replace a key of a rule with `key`, or with a random one if `key` is None.
 
         Tokens signed with the old key become invalid.
@@ -118,7 +118,7 @@ class AuthorizationRules:
             raise RulesFixed(self._broker.catalogue.namespace.name)
         return self._keys
 
-    async def _change(self, owner: Owner, change: Callable[[Rules], Rules]) -> None:
+    async def _change(self, owner: RulesOwner, change: Callable[[Rules], Rules]) -> None:
         def how(catalogue: Catalogue, now: int) -> Catalogue:
             entity = _entity(catalogue, owner)
             return catalogue.updated(replace(entity, authorization_rules=change(entity.authorization_rules)), now)
@@ -126,5 +126,5 @@ class AuthorizationRules:
         await self._broker.change(how)
 
 
-def _entity(catalogue: Catalogue, owner: Owner) -> Queue | Topic:
+def _entity(catalogue: Catalogue, owner: RulesOwner) -> Queue | Topic:
     return catalogue.get(owner.name, owner.kind)
