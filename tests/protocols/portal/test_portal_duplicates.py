@@ -12,7 +12,7 @@ from oncebus.broker import looking
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Duplicate, Mode
 from oncebus.protocols.portal import duplicates
-from oncebus.protocols.portal.duplicate_tally import tally
+from oncebus.protocols.portal.duplicates import tally
 from oncebus.protocols.portal.links import link
 from oncebus.values.durations import MINUTE, SECOND
 from tests.broker.scenes import message

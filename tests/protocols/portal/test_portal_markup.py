@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from oncebus import amqp
 from oncebus.protocols.http.rendering import Allowance
-from oncebus.protocols.portal.contents import LONGEST_HEX, LONGEST_TEXT, body_shown, label_of, properties_list
-from oncebus.protocols.portal.markup import Markup, foreign, joined, tag, visible
+from oncebus.protocols.portal.contents import LONGEST_HEX, LONGEST_TEXT, label_of, properties_list, show_body
+from oncebus.protocols.portal.markup import Markup, foreign, join_markup, tag, visible
 from oncebus.protocols.portal.wording import rate, size_in_words
 
 NASTY = [
@@ -60,7 +60,7 @@ def test_any_text_stays_in_its_attribute(text: str) -> None:
 
 @pytest.mark.parametrize("text", NASTY)
 def test_nasty_text_is_shown_as_it_is(text: str) -> None:
-    seen = Seen(joined([foreign(text), tag("a", text, href="/", title=text)]))
+    seen = Seen(join_markup([foreign(text), tag("a", text, href="/", title=text)]))
     assert seen.tags == ["bdi", "a"]
     assert seen.text == text + text
 
@@ -82,11 +82,11 @@ def test_markup_is_not_escaped_twice() -> None:
 )
 def test_invisible_characters_are_named(text: str, shown: str) -> None:
     assert visible(text) == shown
-    assert joined(text).encode()
+    assert join_markup(text).encode()
 
 
 def body(content: amqp.Body) -> Seen:
-    return Seen(body_shown(amqp.encode_body(content), Allowance()))
+    return Seen(show_body(amqp.encode_body(content), Allowance()))
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -108,7 +108,7 @@ def test_binary_bodies_are_shown_in_hexadecimal() -> None:
     assert "..abc" in seen.text
     assert "hexadecimal" in body(b"bell\x07").text
     assert "Body: empty" in body(b"").text
-    assert "Body that cannot be read" in Seen(body_shown(b"\x00\x53\x75\xff", Allowance())).text
+    assert "Body that cannot be read" in Seen(show_body(b"\x00\x53\x75\xff", Allowance())).text
 
 
 def test_long_bodies_are_truncated() -> None:

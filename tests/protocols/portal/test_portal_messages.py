@@ -14,7 +14,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
 from oncebus.engine.store import Action, Settlement, SubQueue
 from oncebus.model.entities import Rule, SqlFilter, Subscription
-from oncebus.protocols.portal import chosen_messages, messages, quarantine
+from oncebus.protocols.portal import message_actions, messages, quarantine
 from tests.broker.scenes import message
 from tests.protocols.http.http_front import LISTENER, SENDER, Front
 
@@ -258,7 +258,7 @@ def test_chosen_messages_are_downloaded(tmp_path: Path) -> None:
         assert (second["Body"], second["IsBodyBase64"]) == ("/wA=", True)
         assert (document["entity"], document["leftOut"]) == ("a/b", 1)
         page = await visitor.new("entity/download", {"path": "a/b"})
-        assert chosen_messages.NOTHING in words(page)
+        assert message_actions.NOTHING in words(page)
 
     visit(tmp_path, play)
 

@@ -1,17 +1,25 @@
-"""Shows the content of a message: its properties, and its body as text or in hexadecimal. All of it is untrusted."""
+"""Shows the content of a message: the panel beside a table of messages, with every property and the body.
+
+The body is shown as text or in hexadecimal. All of it is untrusted.
+"""
 
 from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 from oncebus import amqp
+from oncebus.broker.broker import Received
+from oncebus.engine.store import State, SubQueue
+from oncebus.model.entities import NO_LIMIT, Catalogue
 from oncebus.protocols.http.rendering import LARGEST_HEAD, LARGEST_SHOWN_VALUE, Allowance, bytes_to_read
 from oncebus.protocols.http.times import iso8601
+from oncebus.protocols.portal.layout import facts
 from oncebus.protocols.portal.markup import Content, Markup, foreign, tag
-from oncebus.protocols.portal.wording import number
+from oncebus.protocols.portal.wording import moment, number, size_in_words, span
 from oncebus.values.durations import LAST_MOMENT, MILLISECOND
 
 LONGEST_TEXT = 4000
@@ -35,6 +43,77 @@ _FIELDS = {
     "group_sequence": "GroupSequence",
 }
 """The properties that the sender set, except those that the broker keeps apart from the head."""
+
+
+STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: "Scheduled"}
+_LONGEST_DESCRIPTION = 1000
+
+
+# The panel
+
+
+def panel(received: Received, catalogue: Catalogue, close: str) -> Markup:
+    """Return the panel. `close` is the address of the page without it."""
+    message, allowance = received.message, Allowance()
+    # The same address as the page without the panel, so it works without the script.
+    back = tag("a", "Close", href=close, class_="button quiet", data_close=True)
+    return tag(
+        "aside",
+        tag("div", tag("h2", f"Message {message.sequence}"), back, class_="title"),
+        facts(_message_facts(received, catalogue), class_="facts plain"),
+        properties_list(message.head, allowance),
+        tag("h3", "Body"),
+        show_body(received.body, allowance),
+        id="panel",
+        class_="panel",
+        aria_label=f"Message {message.sequence}",
+        tabindex="-1",
+    )
+
+
+def no_panel(text: str | None = None) -> Markup:
+    """Return the empty place of the panel, or one that says why there is no message."""
+    if text is None:
+        return tag("aside", id="panel", class_="panel", hidden=True, aria_label="Message")
+    return tag("aside", tag("p", text), id="panel", class_="panel", aria_label="Message", tabindex="-1")
+
+
+def _message_facts(received: Received, catalogue: Catalogue) -> list[tuple[str, Content]]:
+    message = received.message
+    found: list[tuple[str, Content]] = [
+        ("MessageId", foreign(message.message_id, class_="foreign id")),
+        ("SequenceNumber", str(message.sequence)),
+        ("EnqueuedTime", moment(message.enqueued)),
+        ("DeliveryCount", number(message.deliveries)),
+        ("Size", size_in_words(message.size)),
+    ]
+    if message.sub_queue == SubQueue.MAIN or message.state is not State.ACTIVE:
+        found.insert(2, ("State", STATES[message.state]))
+    if message.enqueued_sequence != message.sequence:
+        found.append(("EnqueuedSequenceNumber", str(message.enqueued_sequence)))
+    if message.session is not None:
+        found.append(("SessionId", foreign(message.session)))
+    if message.partition_key is not None:
+        found.append(("PartitionKey", foreign(message.partition_key)))
+    if message.scheduled is not None:
+        found.append(("ScheduledEnqueueTime", moment(message.scheduled)))
+    if message.locked_until is not None:
+        found.append(("LockedUntil", moment(message.locked_until)))
+    if message.expires is not None and message.expires < message.enqueued + NO_LIMIT:
+        found.append(("ExpiresAt", [moment(message.expires), f", after {span(message.expires - message.enqueued)}"]))
+    if message.reason is not None:
+        found.append(("DeadLetterReason", foreign(message.reason)))
+    if message.description is not None:
+        found.append(("DeadLetterErrorDescription", foreign(message.description[:_LONGEST_DESCRIPTION])))
+    source = catalogue.entity(message.source) if message.source is not None else None
+    if source is not None:
+        found.append(("DeadLetterSource", source.path))
+    if message.hops:
+        found.append(("Forwarded", f"{message.hops} times"))
+    return found
+
+
+# Properties and body
 
 
 def label_of(head: bytes) -> str | None:
@@ -79,15 +158,14 @@ def properties_list(head: bytes, allowance: Allowance) -> Markup:
     except amqp.DecodeError as error:
         return tag("p", f"The properties cannot be read: {error}", class_="error")
     known = [(title, getattr(fields, field)) for field, title in _FIELDS.items() if getattr(fields, field) is not None]
-    rows = [_row(title, value) for title, value in known]
-    of_sender = [_row(str(name), value, is_own=True) for name, value in list(own.items())[:MOST_PROPERTIES]]
+    of_sender = [(foreign(str(name)[:LONGEST_VALUE]), value) for name, value in list(own.items())[:MOST_PROPERTIES]]
     left = len(own) - MOST_PROPERTIES
     more = tag("p", f"{number(left)} more properties", class_="note") if left > 0 else None
-    application = [tag("h3", "Application properties"), tag("dl", of_sender, class_="facts plain")]
-    return tag("div", tag("dl", rows, class_="facts plain") if rows else None, application if of_sender else None, more)
+    application = [tag("h3", "Application properties"), _values(of_sender)]
+    return tag("div", _values(known) if known else None, application if of_sender else None, more)
 
 
-def body_shown(body: bytes, allowance: Allowance) -> Markup:
+def show_body(body: bytes, allowance: Allowance) -> Markup:
     """Return the beginning of the body: as text if it is text, else as bytes.
 
     An AMQP value or sequence is shown as bytes if decoding it exceeds the page's allowance.
@@ -110,12 +188,10 @@ def body_shown(body: bytes, allowance: Allowance) -> Markup:
     return _either(content, "Body")
 
 
-def _row(title: str, value: object, *, is_own: bool = False) -> Markup:
-    text = _written(value)
-    if len(text) > LONGEST_VALUE:
-        text = f"{text[:LONGEST_VALUE]}…"
-    name = foreign(title[:LONGEST_VALUE]) if is_own else title
-    return tag("div", tag("dt", name), tag("dd", foreign(text)))
+def _values(rows: Sequence[tuple[Content, object]]) -> Markup:
+    texts = [(name, _value_text(value)) for name, value in rows]
+    shortened = [(name, f"{text[:LONGEST_VALUE]}…" if len(text) > LONGEST_VALUE else text) for name, text in texts]
+    return facts(((name, foreign(text)) for name, text in shortened), class_="facts plain")
 
 
 def _either(content: bytes, title: str) -> Markup:
@@ -157,7 +233,7 @@ def _printable(some: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -172,7 +248,7 @@ def _written(value: Any) -> str:
         case str() | int() | float() | UUID():
             return str(value)
         case amqp.Described():
-            return _written(value.value)
+            return _value_text(value.value)
         case dict() | list() | tuple():
             return _json(value)
     return str(value)
@@ -186,7 +262,7 @@ def _plain(value: Any) -> Any:
     """Return the value, converted to types that JSON has."""
     match value:
         case dict():
-            return {_written(name): _plain(item) for name, item in value.items()}
+            return {_value_text(name): _plain(item) for name, item in value.items()}
         case amqp.Described():
             return _plain(value.value)
         case list() | tuple():
@@ -194,9 +270,9 @@ def _plain(value: Any) -> Any:
         case None | bool():
             return value
         case amqp.Timestamp():
-            return _written(value)
+            return _value_text(value)
         case int():
             return int(value)
         case float():
             return float(value)
-    return _written(value)
+    return _value_text(value)

@@ -5,25 +5,25 @@ They show which messages were dropped, which original each repeated, how late it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
 from oncebus.engine.store import Duplicate, Found, SubQueue
 from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest, Queue, Subscription, Topic
-from oncebus.protocols.portal.duplicate_tally import Tally, lateness, tally
-from oncebus.protocols.portal.entity_head import heading
-from oncebus.protocols.portal.fields import Filled, hidden, search_form, text_field
-from oncebus.protocols.portal.forgets import forget_form, forgotten
-from oncebus.protocols.portal.layout import empty, follow_box, ranges, tile, top
+from oncebus.protocols.portal.entity_head import entity_page
+from oncebus.protocols.portal.forgets import forget_form, forgets_table
+from oncebus.protocols.portal.forms import Form, hidden, search_form, text_field
+from oncebus.protocols.portal.layout import empty, follow_box, further, ranges, tile, top
 from oncebus.protocols.portal.links import link
-from oncebus.protocols.portal.markup import Content, Markup, foreign, joined, tag
-from oncebus.protocols.portal.tables import Column, Row, table
+from oncebus.protocols.portal.markup import Content, Markup, foreign, join_markup, tag
+from oncebus.protocols.portal.tables import Column, TableRow, table
 from oncebus.protocols.portal.visits import Visit
-from oncebus.protocols.portal.wording import ago, counted, number, span
+from oncebus.protocols.portal.wording import ago, count_in_words, number, span
 from oncebus.values.durations import DAY, HOUR, MINUTE
-from oncebus.values.errors import shown
 
 PAGE = 50
 TALLIED = 2_000
@@ -39,6 +39,37 @@ DEFAULT = "24h"
 _KEPT = "The record keeps the newest duplicates, for 7 days at most."
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The tally of some duplicates.
+
+    `ids` are pairs of an entity and a MessageId with the number of duplicates. `median` and `longest` are times from
+    the original to its duplicate; None if no original is known.
+    """
+
+    count: int
+    ids: list[tuple[tuple[int, str], int]]
+    median: int | None
+    longest: int | None
+
+
+def tally(duplicates: Sequence[Duplicate], most_ids: int) -> Tally:
+    """Return the tally of duplicates, with the ids that repeat most."""
+    counts = Counter((each.entity, each.message_id) for each in duplicates)
+    late = sorted(each for each in map(lateness, duplicates) if each is not None)
+    return Tally(
+        len(duplicates),
+        counts.most_common(most_ids),
+        late[len(late) // 2] if late else None,
+        late[-1] if late else None,
+    )
+
+
+def lateness(duplicate: Duplicate) -> int | None:
+    """Return how long after the original a duplicate was accepted; None if the original's time is unknown."""
+    return None if duplicate.original_time is None else max(duplicate.time - duplicate.original_time, 0)
+
+
 async def show(visit: Visit) -> Response:
     """Return the page of one entity: its newest duplicates, or those with one MessageId."""
     visit.require(Operation.READ_DROPS, visit.path)
@@ -46,17 +77,15 @@ async def show(visit: Visit) -> Response:
     if isinstance(entity, Subscription):
         raise BadRequest(f"Duplicates are dropped at the topic '{entity.topic}', before its subscriptions.")
     identity = visit.query.get("message-id", "")
-    if identity:
-        content = await _of_id(visit, entity, identity)
-    else:
-        content = await _newest(visit, entity)
-    return visit.page(
+    return await entity_page(
+        visit,
+        entity,
+        "duplicates",
         f"Duplicates of {entity.name}",
-        await heading(visit, entity, "duplicates"),
         tag("h2", "Dropped duplicates", class_="unseen"),
         _search(entity, identity, is_followed=not identity and not visit.query.get("before")),
-        content,
-        await forgotten(visit, entity),
+        await _of_id(visit, entity, identity) if identity else await _newest(visit, entity),
+        await forgets_table(visit, entity),
     )
 
 
@@ -104,7 +133,9 @@ async def _newest(visit: Visit, entity: Queue | Topic) -> Markup:
         count = number(await broker.duplicates_since(entity.path, since))
         summary = _summary(visit, name, count, tally(found, MOST_IDS), is_of_all=False)
     content = await _table(visit, page, entity) if page else _none(entity, name)
-    return joined([_ranges(name, entity.path), tag("div", summary, content, _links(links), data_region="duplicates")])
+    return join_markup(
+        [_ranges(name, entity.path), tag("div", summary, content, _links(links), data_region="duplicates")]
+    )
 
 
 async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> Markup:
@@ -119,26 +150,22 @@ async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> Markup:
         following = page[-1].number
         links.append(("Later", link("entity/duplicates", path=entity.path, message_id=identity, after=following)))
     content = await _table(visit, page, entity) if page else None
-    return joined([_answer(entity, identity, page), forget_form(visit, entity, identity), content, _links(links)])
+    return join_markup([_answer(entity, identity, page), forget_form(visit, entity, identity), content, _links(links)])
 
 
 def _range(visit: Visit) -> tuple[str, int]:
     """Return the chosen range: its name, and when it begins. Raises `BadRequest`."""
-    name = visit.query.get("range") or DEFAULT
-    if name not in RANGES:
-        raise BadRequest(f"The parameter 'range' has value {shown(name)}. Not one of {', '.join(RANGES)}.")
+    name = visit.one_of("range", RANGES, DEFAULT)
     return name, visit.now - RANGES[name][1]
 
 
 def _ranges(here: str, path: str) -> Markup:
     page = "entity/duplicates" if path else "duplicates"
-    return ranges(
-        "Time", here, [(name, title, link(page, path=path or None, range=name)) for name, (title, _) in RANGES.items()]
-    )
+    return ranges(here, RANGES, lambda name: link(page, path=path or None, range=name), "Time")
 
 
 def _search(entity: Queue | Topic, identity: str, *, is_followed: bool) -> Markup:
-    form = Filled({"message-id": identity})
+    form = Form({"message-id": identity})
     box = text_field(
         form, "message-id", "Was this MessageId dropped?", type_="search", placeholder="The exact MessageId"
     )
@@ -164,7 +191,7 @@ def _summary(visit: Visit, name: str, count: str, summary: Tally, *, is_of_all: 
             link_ = tag("a", foreign(identity, class_="foreign id"), href=address)
             items.append(tag("li", link_, where, tag("span", f"{number(times)} ×", class_="times")))
     top_ids = tag("div", tag("h2", "Repeat most"), tag("ol", items), class_="tile most")
-    return joined([tag("div", tiles, top_ids, class_="tiles"), tag("p", note, class_="note") if note else None])
+    return join_markup([tag("div", tiles, top_ids, class_="tiles"), tag("p", note, class_="note") if note else None])
 
 
 def _none(entity: Queue | Topic | None, name: str) -> Markup:
@@ -181,7 +208,7 @@ def _last(name: str) -> str:
 def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Duplicate]) -> Markup:
     explanation: list[Content]
     if drops:
-        explanation = ["Yes: ", foreign(identity), f" was dropped {counted(len(drops), 'time')}."]
+        explanation = ["Yes: ", foreign(identity), f" was dropped {count_in_words(len(drops), 'time')}."]
         if len(drops) == PAGE:
             explanation = ["Yes: ", foreign(identity), " was dropped."]
     elif entity.window is None:
@@ -220,7 +247,7 @@ async def _table(visit: Visit, drops: Sequence[Duplicate], entity: Queue | Topic
         if entity is None:
             cells.insert(0, _entity(path))
         cells += [_original(visit, drop, kept.get((drop.entity, drop.original_sequence or 0))), str(drop.sequence)]
-        rows.append(Row([identity, _counted(drop)], cells))
+        rows.append(TableRow([identity, _counted_by(drop)], cells))
     return table("Dropped duplicates", columns, rows)
 
 
@@ -252,7 +279,7 @@ def _original(visit: Visit, drop: Duplicate, kept: Found | None) -> Content:
     return [tag("a", name, href=address), tag("span", note, class_="consumed") if note else None]
 
 
-def _counted(drop: Duplicate) -> Content:
+def _counted_by(drop: Duplicate) -> Content:
     """Return which id counted, if that is not the MessageId."""
     if drop.counted_by is None:
         return None
@@ -269,5 +296,4 @@ def _entity(path: str | None) -> Content:
 
 
 def _links(links: Sequence[tuple[str, str]]) -> Markup | None:
-    items = [tag("a", title, href=address) for title, address in links]
-    return tag("nav", items, class_="pages", aria_label="Pages") if items else None
+    return further([tag("a", title, href=address) for title, address in links])

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from starlette.responses import Response
 
-from oncebus.engine.store import Counts, Span
+from oncebus.engine.store import Counts
 from oncebus.model.access import Operation
 from oncebus.model.entities import Entity, Queue, Subscription, Topic
 from oncebus.model.entities.detection_keys import property_of
 from oncebus.model.entities.timespans import in_words
-from oncebus.protocols.portal.consumer_words import FORWARDS, POLLING, consumer_state
-from oncebus.protocols.portal.entity_head import heading, seen
-from oncebus.protocols.portal.entity_table import add_figures
-from oncebus.protocols.portal.fields import button, form_to, hidden
-from oncebus.protocols.portal.figures import SPANS, Figures, chosen_span
-from oncebus.protocols.portal.layout import empty, page_links, page_of, section_head
+from oncebus.protocols.portal.entity_head import entity_page, find_visible
+from oncebus.protocols.portal.entity_table import FORWARDS, POLLING, add_figures, consumer_state
+from oncebus.protocols.portal.figures import DEFAULT, SPANS, Figures
+from oncebus.protocols.portal.forms import button, hidden
+from oncebus.protocols.portal.layout import empty, facts, page_links, page_of, section_head
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Markup, tag
-from oncebus.protocols.portal.rule_words import rule_in_words
-from oncebus.protocols.portal.tables import Column, Row, table
+from oncebus.protocols.portal.rules import rule_in_words
+from oncebus.protocols.portal.tables import Column, TableRow, table
 from oncebus.protocols.portal.visits import Visit
 from oncebus.protocols.portal.wording import number, size_in_words
 from oncebus.protocols.portal.wording import span as words_of
@@ -37,7 +36,6 @@ _HELD = {
     "transfer": "Being forwarded",
     "transfer_dead_letter": "Could not be forwarded",
 }
-_OF_TOPIC = ("scheduled",)
 _TOTALS: dict[type[Entity], tuple[str, ...]] = {
     Queue: (
         *("incoming", "new", "duplicates", "outgoing", "completed", "abandoned"),
@@ -80,19 +78,24 @@ _SERIES: dict[type[Entity], tuple[str, ...]] = {
 
 async def show(visit: Visit) -> Response:
     """Return the page of the entity."""
-    entity = seen(visit)
+    entity = find_visible(visit)
     if not visit.may(Operation.READ_ENTITY, entity.path):
         return await _without_figures(visit, entity)
     # This waits for the pipeline, so that senders see the messages that they sent a moment ago.
     figures = await _figures(visit, entity, await visit.desk.broker.counts(entity.path))
+    held = _facts("Held now", _HELD, ("scheduled",) if isinstance(entity, Topic) else _HELD, figures)
     page, span = visit.query.get("page"), visit.query.get("range")
-    return visit.page(
+    return await entity_page(
+        visit,
+        entity,
+        "entity",
         entity.name,
-        await heading(visit, entity, "entity"),
         _detection(visit, entity),
         _tiles(entity, figures),
         figures.plot(lambda name: link("entity", path=entity.path, page=page, range=name)),
-        tag("div", _held(entity, figures), _totals(entity, figures), class_="columns"),
+        tag(
+            "div", held, _facts("Counted since its creation", _TITLES, _TOTALS[type(entity)], figures), class_="columns"
+        ),
         _subscriptions(visit, entity, figures) if isinstance(entity, Topic) else None,
         _rules(visit, entity) if isinstance(entity, Subscription) else None,
         live=link("entity/live", path=entity.path, page=page, range=span),
@@ -108,12 +111,8 @@ async def live(visit: Visit) -> Response:
 
 
 async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
-    desk, name = visit.desk, chosen_span(visit.query)
-    figures = Figures(name)
-    recent = await desk.broker.history(entity, Span.TEN_MINUTES)
-    span = SPANS[name][1]
-    samples = recent if span is Span.TEN_MINUTES else await desk.broker.history(entity, span)
-    figures.add_history(samples, recent, *_SERIES[type(entity)])
+    desk, figures = visit.desk, Figures(visit.one_of("range", SPANS, DEFAULT))
+    await figures.add_history(desk.broker, entity, *_SERIES[type(entity)])
     for each in (*_HELD, *_TITLES):
         figures.values[each] = number(getattr(counts, each))
     figures.values["size"] = size_in_words(desk.broker.held(entity))
@@ -146,10 +145,12 @@ def _detection(visit: Visit, entity: Entity) -> Markup:
     if window is None:
         return tag("p", "Duplicates are not detected.", class_="lead")
     holder = visit.desk.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
-    return tag("p", f"{whose}: {_counted(holder.detection_key)} is remembered for {in_words(window)}.", class_="lead")
+    return tag(
+        "p", f"{whose}: {_detected_by(holder.detection_key)} is remembered for {in_words(window)}.", class_="lead"
+    )
 
 
-def _counted(detection_key: str | None) -> str:
+def _detected_by(detection_key: str | None) -> str:
     if detection_key is None:
         return "a MessageId"
     name = property_of(detection_key)
@@ -157,29 +158,22 @@ def _counted(detection_key: str | None) -> str:
 
 
 def _tiles(entity: Entity, figures: Figures) -> Markup:
-    tiles = [figures.tile("Incoming / s", "incoming-rate", figures.shown("incoming-sum"))]
+    tiles = [figures.tile("Incoming / s", "incoming-rate", figures.show("incoming-sum"))]
     if not isinstance(entity, Subscription):
-        tiles.append(figures.tile("Duplicates", "dropped-sum", figures.shown("dropped-share")))
+        tiles.append(figures.tile("Duplicates", "dropped-sum", figures.show("dropped-share")))
     if not isinstance(entity, Topic):
         tiles += [
-            figures.tile("Outgoing / s", "outgoing-rate", figures.shown("outgoing-sum")),
-            figures.tile("Backlog", "active", figures.shown("oldest")),
+            figures.tile("Outgoing / s", "outgoing-rate", figures.show("outgoing-sum")),
+            figures.tile("Backlog", "active", figures.show("oldest")),
             figures.tile("Dead letters", "dead_letter", "in this entity"),
-            figures.tile("Consumers", "consumers", figures.shown("consumers-note")),
+            figures.tile("Consumers", "consumers", figures.show("consumers-note")),
         ]
     tiles.append(figures.tile("Size", "size", "counts towards its quota"))
     return tag("div", tiles, class_="tiles")
 
 
-def _held(entity: Entity, figures: Figures) -> Markup:
-    names = _OF_TOPIC if isinstance(entity, Topic) else tuple(_HELD)
-    rows = [tag("div", tag("dt", _HELD[name]), tag("dd", figures.shown(name))) for name in names]
-    return tag("section", tag("h2", "Held now"), tag("dl", rows, class_="facts"))
-
-
-def _totals(entity: Entity, figures: Figures) -> Markup:
-    rows = [tag("div", tag("dt", _TITLES[name]), tag("dd", figures.shown(name))) for name in _TOTALS[type(entity)]]
-    return tag("section", tag("h2", "Counted since its creation"), tag("dl", rows, class_="facts"))
+def _facts(title: str, titles: Mapping[str, str], names: Iterable[str], figures: Figures) -> Markup:
+    return tag("section", tag("h2", title), facts((titles[name], figures.show(name)) for name in names))
 
 
 def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:
@@ -208,10 +202,10 @@ def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Mark
         named = ", ".join(rule.name for rule in each.rules[:MOST_NAMED]) or "none"
         more = f" and {number(len(each.rules) - MOST_NAMED)} more" if len(each.rules) > MOST_NAMED else ""
         rate, *others = (
-            figures.shown(f"{each.id}-{name}") for name in ("rate", "backlog", "oldest", "dead", "consumers")
+            figures.show(f"{each.id}-{name}") for name in ("rate", "backlog", "oldest", "dead", "consumers")
         )
         name = tag("a", each.name, href=link("entity", path=each.path))
-        rows.append(Row(name, [f"{named}{more}", rate, figures.spark(str(each.id)), *others]))
+        rows.append(TableRow(name, [f"{named}{more}", rate, figures.spark(str(each.id)), *others]))
     return table("Subscriptions", _SUBSCRIPTION_COLUMNS, rows)
 
 
@@ -221,11 +215,8 @@ def _rules(visit: Visit, subscription: Subscription) -> Markup:
     for rule in page_of(subscription.rules, visit.number("page"), PAGE):
         remove = None
         if may_remove:
-            label = f"Remove the rule {rule.name}"
-            fields = [hidden("path", subscription.path), hidden("rule", rule.name)]
-            remove = form_to(
-                link("entity/rule/remove"), visit.seal, fields, button("Remove", class_="quiet", aria_label=label)
-            )
+            ask = button("Remove", class_="quiet", aria_label=f"Remove the rule {rule.name}")
+            remove = visit.form_to("entity/rule/remove", hidden("rule", rule.name), ask)
         items.append(tag("li", tag("h3", rule.name), rule_in_words(rule), remove, class_="card"))
     add = None
     if visit.may(Operation.CREATE_ENTITY, subscription.path):
@@ -241,4 +232,4 @@ async def _without_figures(visit: Visit, entity: Entity) -> Response:
     rules = None
     if isinstance(entity, Subscription) and visit.may(Operation.READ_RULES, entity.path):
         rules = _rules(visit, entity)
-    return visit.page(entity.name, await heading(visit, entity, "entity"), tag("p", explanation, class_="lead"), rules)
+    return await entity_page(visit, entity, "entity", entity.name, tag("p", explanation, class_="lead"), rules)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
 from oncebus.engine.store import Counts
 from oncebus.model.access import Operation
 from oncebus.model.entities import Entity, Queue, Subscription, Topic
 from oncebus.protocols.portal.layout import Tab, tabs, top
 from oncebus.protocols.portal.links import link
-from oncebus.protocols.portal.markup import Content, Markup, joined, tag
+from oncebus.protocols.portal.markup import Content, tag
 from oncebus.protocols.portal.visits import Visit
 
 LOOKS = (Operation.READ_ENTITY, Operation.PEEK, Operation.READ_DROPS, Operation.SEND)
 """With any of these rights, a visitor may see the pages of an entity."""
 
 
-def seen(visit: Visit) -> Entity:
+def find_visible(visit: Visit) -> Entity:
     """Return the requested entity. Raises `AccessRefused` if the key permits no operation on it, and `NotFound`."""
     if not any(visit.may(operation, visit.path) for operation in LOOKS):
         visit.require(Operation.READ_ENTITY, visit.path)
     return visit.entity()
 
 
-async def heading(visit: Visit, entity: Entity, here: str) -> Markup:
-    """Return the top of a page. `here` names the current tab. The counts on the tabs need Manage."""
+async def entity_page(
+    visit: Visit, entity: Entity, here: str, title: str, *content: Content, status: int = 200, live: str | None = None
+) -> Response:
+    """Return a page about an entity. `here` names the current tab. The counts on the tabs need Manage."""
     counts = None
     if visit.may(Operation.READ_ENTITY, entity.path):
         [counts] = await visit.desk.counts_of([entity])
@@ -34,8 +38,9 @@ async def heading(visit: Visit, entity: Entity, here: str) -> Markup:
     if visit.may(Operation.DELETE_ENTITY, entity.path) and here != "delete":
         address = link("entity/delete", path=entity.path)
         actions = tag("a", f"Delete {kind.lower()}", href=address, class_="button risky")
-    title = [entity.name, " ", tag("span", kind, class_="kind")]
-    return joined([top(title, *above, actions=actions), tabs("About this entity", here, _pages(visit, entity, counts))])
+    heading = top([entity.name, " ", tag("span", kind, class_="kind")], *above, actions=actions)
+    pages = tabs("About this entity", here, _pages(visit, entity, counts))
+    return visit.page(title, heading, pages, *content, status=status, live=live)
 
 
 def _pages(visit: Visit, entity: Entity, counts: Counts | None) -> list[Tab]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from oncebus.broker.broker import Broker
 from oncebus.engine.store import Counts
-from oncebus.model.entities import BadRequest, Entity, Queue, Subscription, Topic
+from oncebus.model.entities import Entity, Queue, Subscription, Topic
 from oncebus.model.entities.timespans import in_words
-from oncebus.protocols.portal.consumer_words import consumer_state
 from oncebus.protocols.portal.figures import Figures, spark_points
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Markup, tag
-from oncebus.protocols.portal.tables import Column, Row, Sorting, table
+from oncebus.protocols.portal.tables import Column, Sorting, TableRow, table
 from oncebus.protocols.portal.visits import Desk, Visit
-from oncebus.protocols.portal.wording import counted, number, rate, share, span
-from oncebus.values.errors import shown
+from oncebus.protocols.portal.wording import count_in_words, number, rate, share, span
 
 PAGE = 50
 _SINCE = "Of the incoming messages since the entity was created"
@@ -32,6 +31,7 @@ COLUMNS = (
     Column("Consumers", is_number=True, short="cons."),
 )
 FIGURES = ("rate", "duplicates", "backlog", "oldest", "dead", "consumers")
+POLLING, FORWARDS = "polling", "forwards"
 _NONE = "–"
 
 _BY_COUNTS: dict[str, Callable[[Counts], float]] = {
@@ -46,7 +46,7 @@ _BY_ENTITY: dict[str, Callable[[Entity], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listing:
     """The entities of one page, in order, with how many there are on all pages."""
 
     total: int
@@ -55,12 +55,10 @@ class Listed:
     is_descending: bool
 
 
-async def listed(visit: Visit) -> Listed:
+async def list_entities(visit: Visit) -> Listing:
     """Return the entities of the requested page. Raises `BadRequest`."""
     wanted = visit.query.get("find", "").strip().lower()
-    sort = visit.query.get("sort") or "name"
-    if sort not in (known := [column.sort for column in COLUMNS if column.sort]):
-        raise BadRequest(f"The parameter 'sort' has value {shown(sort)}. Not one of {', '.join(known)}.")
+    sort = visit.one_of("sort", [column.sort for column in COLUMNS if column.sort], "name")
     is_descending = visit.query.get("order") == "descending"
     found = [each for each in visit.desk.catalogue.entities.values() if wanted in each.path.lower()]
     # By name first: a sort keeps the order of equal entities.
@@ -73,7 +71,7 @@ async def listed(visit: Visit) -> Listed:
     elif sort == "kind":
         found.sort(key=_BY_ENTITY["kind"], reverse=is_descending)
     start = visit.number("page") * PAGE
-    return Listed(len(found), found[start : start + PAGE], sort, is_descending)
+    return Listing(len(found), found[start : start + PAGE], sort, is_descending)
 
 
 async def add_figures(desk: Desk, entities: Sequence[Entity], figures: Figures) -> None:
@@ -100,7 +98,23 @@ async def add_figures(desk: Desk, entities: Sequence[Entity], figures: Figures) 
         figures.sparks[str(entity.id)] = spark_points(desk.rates.spark(entity.id))
 
 
-def entity_table(visit: Visit, found: Listed, figures: Figures) -> Markup:
+def consumer_state(broker: Broker, entity: Queue | Subscription, backlog: int) -> tuple[str, str]:
+    """Return a word about the consumers of an entity, and its state: good, bad or empty.
+
+    It is bad if messages wait and nobody receives them.
+    """
+    attached, asked = broker.consumers.attached(entity.id), broker.received_at(entity)
+    if attached:
+        return number(attached), "good"
+    if broker.consumers.is_polled(entity.id):
+        return POLLING, "good"
+    if entity.forward_to is not None:
+        return FORWARDS, ""
+    text = "none" if asked is None else f"none for {span(max(broker.clock.now() - asked, 0))}"
+    return text, "bad" if backlog else ""
+
+
+def entity_table(visit: Visit, found: Listing, figures: Figures) -> Markup:
     """Return the table of the entities on a page."""
 
     def address(by: str, is_descending: bool) -> str:
@@ -116,7 +130,7 @@ def page_address(visit: Visit, page_name: str = "", /, **changed: str | int | No
     return link(page_name, **{**kept, **changed})
 
 
-def _row(desk: Desk, entity: Entity, figures: Figures) -> Row:
+def _row(desk: Desk, entity: Entity, figures: Figures) -> TableRow:
     title = f"{entity.topic} / {entity.name}" if isinstance(entity, Subscription) else entity.name
     name = tag("a", title, href=link("entity", path=entity.path))
     window = None if isinstance(entity, Subscription) else entity.window
@@ -125,6 +139,6 @@ def _row(desk: Desk, entity: Entity, figures: Figures) -> Row:
         detection = _NONE
     kind = type(entity).__name__
     if isinstance(entity, Topic):
-        kind = f"Topic, {counted(len(desk.catalogue.subscriptions_of(entity)), 'subscription')}"
-    shown_figures = [figures.shown(f"{entity.id}-{each}") for each in FIGURES]
-    return Row(name, [kind, detection, shown_figures[0], figures.spark(str(entity.id)), *shown_figures[1:]])
+        kind = f"Topic, {count_in_words(len(desk.catalogue.subscriptions_of(entity)), 'subscription')}"
+    shown_figures = [figures.show(f"{entity.id}-{each}") for each in FIGURES]
+    return TableRow(name, [kind, detection, shown_figures[0], figures.spark(str(entity.id)), *shown_figures[1:]])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from oncebus.engine.store import Samples, Span
+from oncebus.broker.broker import Broker
+from oncebus.engine.store import Span
 from oncebus.engine.store.samples import per_second
-from oncebus.model.entities import BadRequest
-from oncebus.protocols.portal.layout import ranges
+from oncebus.model.entities import Entity
+from oncebus.protocols.portal.layout import ranges, tile
 from oncebus.protocols.portal.markup import Content, Markup, tag
 from oncebus.protocols.portal.wording import number, rate, share
 from oncebus.values.durations import SECOND
-from oncebus.values.errors import shown
 
 SERIES = {"new": "New", "duplicates": "Duplicates", "outgoing": "Outgoing"}
 """The series of a plot: new messages and duplicates are above its line, outgoing ones below it."""
@@ -25,14 +25,6 @@ DEFAULT = "10m"
 UNKNOWN = "unknown"
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 100, 20
-
-
-def chosen_span(query: dict[str, str]) -> str:
-    """Return the name of the chosen span. Raises `BadRequest`."""
-    name = query.get("range") or DEFAULT
-    if name not in SPANS:
-        raise BadRequest(f"The parameter 'range' has value {shown(name)}. Not one of {', '.join(SPANS)}.")
-    return name
 
 
 @dataclass(slots=True)
@@ -50,8 +42,11 @@ class Figures:
     series: dict[str, list[int | None]] = field(default_factory=dict)
     sparks: dict[str, str] = field(default_factory=dict)
 
-    def add_history(self, samples: Samples, recent: Samples, *names: str) -> None:
-        """Add the series `names` of the samples, their totals, and the rates of the `recent` ten minutes."""
+    async def add_history(self, broker: Broker, entity: Entity | None, *names: str) -> None:
+        """Add the series `names` of an entity or of the namespace, their totals, and the current rates."""
+        recent = await broker.history(entity, Span.TEN_MINUTES)
+        span = SPANS[self.span][1]
+        samples = recent if span is Span.TEN_MINUTES else await broker.history(entity, span)
         self.end = samples.end / SECOND
         self.series = {name: getattr(samples, name) for name in names}
         for name in ("incoming", "outgoing"):
@@ -70,14 +65,13 @@ class Figures:
         if dropped:
             self.states["dropped-sum"] = "some"
 
-    def shown(self, name: str) -> Markup:
+    def show(self, name: str) -> Markup:
         """Return the element that shows the figure called `name`."""
         return tag("span", self.values[name], data_value=name, class_="figure", data_state=self.states.get(name))
 
-    def tile(self, title: str, name: str, note: Content = None) -> Markup:
-        """Return a large figure with a title."""
-        explanation = tag("p", note, class_="note") if note is not None else None
-        return tag("div", tag("h2", title), tag("p", self.shown(name), class_="large"), explanation, class_="tile")
+    def tile(self, title: str, name: str, note: Content) -> Markup:
+        """Return a large figure with a title and a note."""
+        return tile(title, self.show(name), note)
 
     def spark(self, name: str) -> Markup:
         """Return the small line called `name`."""
@@ -97,7 +91,7 @@ class Figures:
         # The script hides this text.
         explanation = "The plot needs JavaScript. The figures above are from when the page was loaded."
         without = tag("p", explanation, class_="note", data_undrawn=True)
-        choice = ranges("Range", self.span, [(name, title, address(name)) for name, (title, _) in SPANS.items()])
+        choice = ranges(self.span, SPANS, address, "Range")
         caption = tag("figcaption", "Messages per second", tag("ul", key, class_="legend"), choice)
         drawing = tag("div", svg, cursor, class_="drawing")
         return tag("figure", caption, drawing, readout, without, class_="plot")

@@ -8,11 +8,11 @@ from oncebus.engine.store import Forget
 from oncebus.model.access import Operation
 from oncebus.model.entities import Queue, Topic
 from oncebus.model.entities.detection_keys import BODY, property_of
-from oncebus.protocols.portal.fields import Filled, button, check_box, form_to, hidden, text_field
+from oncebus.protocols.portal.forms import Form, button, check_box, hidden, text_field
 from oncebus.protocols.portal.layout import section_head
 from oncebus.protocols.portal.links import link
-from oncebus.protocols.portal.markup import Content, Markup, foreign, joined, tag
-from oncebus.protocols.portal.tables import Column, Row, table
+from oncebus.protocols.portal.markup import Content, Markup, foreign, tag
+from oncebus.protocols.portal.tables import Column, TableRow, table
 from oncebus.protocols.portal.visits import Visit
 from oncebus.protocols.portal.wording import ago
 
@@ -22,11 +22,11 @@ SHOWN = 20
 async def forget(visit: Visit) -> Response:
     """Forget an id if the visitor has confirmed it."""
     visit.require(Operation.FORGET, visit.path)
-    entity, identity = visit.entity(), visit.posted["message-id"]
+    entity, identity = visit.entity(), visit.form["message-id"]
     address = link("entity/duplicates", path=entity.path, message_id=identity)
-    if not visit.posted["sure"]:
+    if not visit.form["sure"]:
         return visit.go_to(address, "Nothing was forgotten. Check the box to confirm.")
-    session, partition_key = visit.posted["session-id"] or None, visit.posted["partition-key"] or None
+    session, partition_key = visit.form["session-id"] or None, visit.form["partition-key"] or None
     done = await visit.desk.broker.forget(entity.path, identity, session=session, partition_key=partition_key)
     if done is None:
         return visit.go_to(address, "The id will be forgotten. The pipeline has not come so far yet.")
@@ -44,7 +44,7 @@ def forget_form(visit: Visit, entity: Queue | Topic, identity: str) -> Markup | 
     """
     if entity.window is None or entity.detection_key == BODY or not visit.may(Operation.FORGET, entity.path):
         return None
-    form = Filled({})
+    form = Form()
     keys: list[Content] = [hidden("message-id", identity)]
     summary = "Let this id be sent again"
     if entity.detection_key is not None:
@@ -59,10 +59,8 @@ def forget_form(visit: Visit, entity: Queue | Topic, identity: str) -> Markup | 
     return tag(
         "details",
         tag("summary", summary),
-        form_to(
-            link("entity/forget"),
-            visit.seal,
-            hidden("path", entity.path),
+        visit.form_to(
+            "entity/forget",
             tag("p", "The next message with this id is not a duplicate, even within the window.", class_="hint"),
             keys,
             check_box(form, "sure", "I understand that a repeated message may then be delivered twice."),
@@ -72,7 +70,7 @@ def forget_form(visit: Visit, entity: Queue | Topic, identity: str) -> Markup | 
     )
 
 
-async def forgotten(visit: Visit, entity: Queue | Topic) -> Markup | None:
+async def forgets_table(visit: Visit, entity: Queue | Topic) -> Markup | None:
     """Return the table of the newest forgets; None if there are none."""
     forgets = await visit.desk.broker.newest_forgets(entity.path, SHOWN)
     if not forgets:
@@ -83,9 +81,10 @@ async def forgotten(visit: Visit, entity: Queue | Topic) -> Markup | None:
     return tag("section", section_head("Forgotten ids"), table("Forgotten ids", columns, rows))
 
 
-def _row(forget: Forget, now: int) -> Row:
-    original, sent = "was not remembered", joined("–")
+def _row(forget: Forget, now: int) -> TableRow:
+    sent: Content = "–"
+    original = "was not remembered"
     if forget.original_sequence is not None:
         original = f"number {forget.original_sequence}"
-        sent = ago(forget.original_time, now) if forget.original_time is not None else joined("unknown")
-    return Row(foreign(forget.message_id, class_="foreign id"), [ago(forget.time, now), original, sent])
+        sent = ago(forget.original_time, now) if forget.original_time is not None else "unknown"
+    return TableRow(foreign(forget.message_id, class_="foreign id"), [ago(forget.time, now), original, sent])

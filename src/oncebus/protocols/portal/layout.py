@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from oncebus.protocols.portal.links import STAMPED, link
-from oncebus.protocols.portal.markup import Content, Markup, joined, tag
+from oncebus.protocols.portal.markup import Content, Markup, join_markup, tag
 from oncebus.protocols.portal.wording import number
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ T = TypeVar("T")
 LONGEST_ID = 128
 """The longest MessageId, in characters."""
 
-SAFETY = {
+PUBLIC = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -29,7 +29,8 @@ SAFETY = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-PRIVATE = {"cache-control": "no-store"}
+"""The headers of every response: nothing but this portal's own files is loaded, and no other site may embed it."""
+PRIVATE = {**PUBLIC, "cache-control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,14 @@ def page(
     notes = [tag("p", text, class_="notice", role="status") for text in notices]
     main = tag("main", notes, _silence(live), content, id="main", tabindex="-1", data_live=live)
     skip = tag("a", "Skip to the content", href="#main", class_="skip")
-    body = tag("body", skip, _header(frame, here), main, _footer())
-    written = joined([Markup("<!doctype html>\n"), tag("html", head, body, lang="en")])
-    return Response(written.encode(), status, {**SAFETY, **PRIVATE}, "text/html; charset=utf-8")
+    body = tag("body", skip, _header(frame, here), main, tag("footer", tag("p", "Times are UTC.")))
+    written = join_markup([Markup("<!doctype html>\n"), tag("html", head, body, lang="en")])
+    return Response(written.encode(), status, PRIVATE, "text/html; charset=utf-8")
+
+
+def redirect(address: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a redirect to a page of the portal."""
+    return RedirectResponse(address, 303, {**PRIVATE, **(headers or {})})
 
 
 def top(title: Content, *steps: tuple[str, str], actions: Content = None) -> Markup:
@@ -94,38 +100,48 @@ def top(title: Content, *steps: tuple[str, str], actions: Content = None) -> Mar
     return tag("div", way, tag("div", tag("h1", title), buttons, class_="title"), class_="top")
 
 
-def section_head(title: str, *actions: Content) -> Markup:
-    """Return the heading of a section, with the actions beside it."""
-    buttons = tag("div", actions, class_="actions") if any(actions) else None
+def section_head(title: str, action: Content = None) -> Markup:
+    """Return the heading of a section, with the action beside it."""
+    buttons = tag("div", action, class_="actions") if action else None
     return tag("div", tag("h2", title), buttons, class_="title")
 
 
 def tabs(label: str, here: str, listed: Sequence[Tab]) -> Markup:
     """Return the tabs of related pages."""
-    items = []
+    links: list[tuple[Content, str, bool]] = []
     for each in listed:
-        count = None
+        title: list[Content] = [each.title]
         if each.count is not None:
             state = "bad" if each.is_bad and each.count else None
-            count = [" ", tag("span", number(each.count), class_="count", data_state=state)]
-        current = "page" if each.name == here else None
-        items.append(tag("li", tag("a", each.title, count, href=each.address, aria_current=current)))
-    return tag("nav", tag("ul", items), class_="tabs", aria_label=label)
+            title += [" ", tag("span", number(each.count), class_="count", data_state=state)]
+        links.append((title, each.address, each.name == here))
+    return _navigation("tabs", label, links)
 
 
-def ranges(label: str, here: str, listed: Iterable[tuple[str, str, str]]) -> Markup:
-    """Return links to choose one of several ranges, each given as name, title and address."""
+def ranges(here: str, titles: Mapping[str, tuple[str, object]], address: Callable[[str], str], label: str) -> Markup:
+    """Return links to choose a range of time. `titles` has the title of each range by its name, and what it means."""
+    links = [(title, address(name), name == here) for name, (title, _) in titles.items()]
+    return _navigation("ranges", label, links, current="true")
+
+
+def _navigation(class_: str, label: str, links: Iterable[tuple[Content, str, bool]], current: str = "page") -> Markup:
+    """Return links, each given with its title, its address, and whether it leads to where the visitor is."""
     items = [
-        tag("li", tag("a", title, href=address, aria_current="true" if name == here else None))
-        for name, title, address in listed
+        tag("li", tag("a", title, href=address, aria_current=current if is_here else None))
+        for title, address, is_here in links
     ]
-    return tag("nav", tag("ul", items), class_="ranges", aria_label=label)
+    return tag("nav", tag("ul", items), class_=class_, aria_label=label)
 
 
-def tile(title: str, value: str, note: str, state: str | None = None) -> Markup:
+def tile(title: str, value: Content, note: Content, state: str | None = None) -> Markup:
     """Return a large figure with a title and a note."""
     large = tag("p", value, class_="large", data_state=state)
     return tag("div", tag("h2", title), large, tag("p", note, class_="note"), class_="tile")
+
+
+def facts(rows: Iterable[tuple[Content, Content]], *, class_: str = "facts") -> Markup:
+    """Return a list of names, each with its value."""
+    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in rows], class_=class_)
 
 
 def follow_box(region: str, *, is_on: bool = False) -> Markup:
@@ -134,9 +150,9 @@ def follow_box(region: str, *, is_on: bool = False) -> Markup:
     return tag("div", box, tag("label", "Follow", for_="follow"), class_="check", data_scripted=True, hidden=True)
 
 
-def empty(text: Content, *actions: Content) -> Markup:
+def empty(text: str) -> Markup:
     """Return the notice in place of a list that has no items."""
-    return tag("div", tag("p", text), actions, class_="empty")
+    return tag("div", tag("p", text), class_="empty")
 
 
 def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
@@ -146,15 +162,20 @@ def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
 
 def page_links(total: int, here: int, size: int, address: Callable[[int], str]) -> Markup | None:
     """Return links to the neighbouring pages; None if there is only one page."""
-    links = []
+    links: list[Content] = []
     if here > 0:
         links.append(tag("a", "Before", href=address(min(here - 1, max(total - 1, 0) // size)), rel="prev"))
     if (here + 1) * size < total:
         links.append(tag("a", "Next", href=address(here + 1), rel="next"))
-    if not links:
-        return None
-    explanation = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
-    return tag("nav", tag("span", explanation), links, class_="pages", aria_label="Pages")
+    if links:
+        here_is = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
+        links.insert(0, tag("span", here_is))
+    return further(links)
+
+
+def further(links: Sequence[Content]) -> Markup | None:
+    """Return the links from one part of a long list to others; None if there are none."""
+    return tag("nav", links, class_="pages", aria_label="Pages") if links else None
 
 
 def _header(frame: PageFrame, here: str) -> Markup:
@@ -162,10 +183,6 @@ def _header(frame: PageFrame, here: str) -> Markup:
     if not frame.seal:
         return tag("header", tag("div", brand, class_="bar"))
     place = tag("span", frame.namespace, " ", tag("span", frame.tier, class_="tier"), class_="place")
-    items = [
-        tag("li", tag("a", title, href=address, aria_current="page" if address == here else None))
-        for title, address in frame.links
-    ]
     # Only a signed-in visitor has a seal, so only their pages have this form.
     leave = tag(
         "form",
@@ -176,7 +193,7 @@ def _header(frame: PageFrame, here: str) -> Markup:
         action=link("sign-out"),
         class_="leave",
     )
-    nav = tag("nav", tag("ul", items), class_="menu", aria_label="Portal")
+    nav = _navigation("menu", "Portal", [(title, address, address == here) for title, address in frame.links])
     return tag("header", tag("div", brand, place, nav, _search() if frame.searches else None, leave, class_="bar"))
 
 
@@ -206,7 +223,3 @@ def _silence(live: str | None) -> Markup | None:
     old = "The broker does not answer. The figures are old."
     lost = tag("p", old, class_="notice warning", data_lost=True, hidden=True)
     return tag("div", ended, lost, role="status")
-
-
-def _footer() -> Markup:
-    return tag("footer", tag("p", "Times are UTC."))

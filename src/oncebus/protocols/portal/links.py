@@ -32,10 +32,10 @@ def static_file(name: str) -> bytes:
     return resources.files("oncebus.protocols.portal").joinpath("static", name).read_bytes()
 
 
-def _stamped(name: str) -> str:
+def _stamp_address(name: str) -> str:
     digest = hashlib.blake2b(static_file(name), digest_size=8).hexdigest()
     return link(f"static/{name}", v=digest)
 
 
-STAMPED = {name: _stamped(name) for name in STATIC}
+STAMPED = {name: _stamp_address(name) for name in STATIC}
 """The addresses of static files. They change with the content, so that browsers may cache them forever."""

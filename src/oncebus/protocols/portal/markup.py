@@ -36,10 +36,10 @@ def tag(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
     attribute without a value; False and None leave the attribute out.
     """
     opening = "".join([f"<{name}", *(_attribute(key, value) for key, value in attributes.items()), ">"])
-    return Markup(opening if name in _VOID else f"{opening}{joined(content)}</{name}>")
+    return Markup(opening if name in _VOID else f"{opening}{join_markup(content)}</{name}>")
 
 
-def joined(content: Content) -> Markup:
+def join_markup(content: Content) -> Markup:
     """Return several pieces, concatenated."""
     if isinstance(content, Markup):
         return content
@@ -47,7 +47,7 @@ def joined(content: Content) -> Markup:
         return Markup()
     if isinstance(content, str | int):
         return Markup(html.escape(visible(str(content))))
-    return Markup("".join(joined(each) for each in content))
+    return Markup("".join(join_markup(each) for each in content))
 
 
 def foreign(text: str, *, class_: str = "foreign") -> Markup:
@@ -70,10 +70,10 @@ def _attribute(name: str, value: Attribute) -> str:
     written = name.rstrip("_").replace("_", "-")
     if value is True:
         return f" {written}"
-    return f' {written}="{html.escape(_kept(str(value)))}"'
+    return f' {written}="{html.escape(_encodable(str(value)))}"'
 
 
-def _kept(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return the value of a form field, unchanged except for characters that cannot be encoded.
 
     The browser sends it back.

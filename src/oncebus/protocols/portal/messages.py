@@ -13,17 +13,15 @@ from oncebus.engine.store import SubQueue
 from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest, Queue, Subscription, Topic
 from oncebus.protocols.http.rendering import Allowance
-from oncebus.protocols.portal.contents import label_of, preview
-from oncebus.protocols.portal.entity_head import heading
-from oncebus.protocols.portal.fields import Filled, button, form_to, hidden, search_form, text_field
-from oncebus.protocols.portal.layout import empty
+from oncebus.protocols.portal.contents import STATES, label_of, no_panel, panel, preview
+from oncebus.protocols.portal.entity_head import entity_page
+from oncebus.protocols.portal.forms import Form, button, hidden, search_form, text_field
+from oncebus.protocols.portal.layout import empty, further
 from oncebus.protocols.portal.links import link
-from oncebus.protocols.portal.markup import Content, Markup, foreign, joined, tag
-from oncebus.protocols.portal.message_panel import STATES, no_panel, panel
-from oncebus.protocols.portal.tables import Column, Row, choice_box, table
+from oncebus.protocols.portal.markup import Content, Markup, foreign, join_markup, tag
+from oncebus.protocols.portal.tables import Column, TableRow, choice_box, table
 from oncebus.protocols.portal.visits import Visit
 from oncebus.protocols.portal.wording import ago, number, size_in_words
-from oncebus.values.errors import shown
 
 PAGE = 50
 MOST_BYTES = 16 << 20
@@ -80,14 +78,7 @@ class _Request:
         )
 
 
-def place_of(of: str) -> SubQueue:
-    """Return the sub-queue that the parameter `of` names. Raises `BadRequest`."""
-    if of not in PLACES:
-        raise BadRequest(f"The parameter 'of' has value {shown(of)}. Not one of {', '.join(PLACES)}.")
-    return PLACES[of]
-
-
-def holder(visit: Visit) -> Queue | Subscription:
+def find_holder(visit: Visit) -> Queue | Subscription:
     """Return the requested queue or subscription. Raises `BadRequest` for a topic."""
     entity = visit.entity()
     if isinstance(entity, Topic):
@@ -98,9 +89,7 @@ def holder(visit: Visit) -> Queue | Subscription:
 async def show(visit: Visit) -> Response:
     """Return a page of messages that starts at the requested sequence number."""
     visit.require(Operation.PEEK, visit.path)
-    of = visit.query.get("of") or "messages"
-    sub_queue = place_of(of)
-    entity = holder(visit)
+    of, entity = visit.one_of("of", PLACES, "messages"), find_holder(visit)
     chosen = visit.number("show") if visit.query.get("show") else None
     ask = _Request(
         entity.path,
@@ -110,22 +99,24 @@ async def show(visit: Visit) -> Response:
         visit.query.get("session", ""),
         chosen,
     )
-    address = Address(entity.path, sub_queue)
+    address = Address(entity.path, PLACES[of])
     renderer = visit.desk.renderer
     async with renderer.page(visit.grant.signer):
         page = await _peek(visit, address, ask)
-        shown_one = await _shown(visit, address, page.found, ask)
+        chosen_one = await _peek_chosen(visit, address, page.found, ask)
         size = sum(len(each.message.head) + len(each.body) for each in page.found)
         now = visit.now
         rows, beside = await renderer.worker.run(
             visit.grant.signer,
             size,
-            lambda: (_table(page.found, ask, now), _panel(visit, shown_one, ask) if chosen is not None else None),
+            lambda: (_table(page.found, ask, now), _panel(visit, chosen_one, ask) if chosen is not None else None),
         )
     content = tag("div", _list(visit, ask, rows), _further(ask, page), class_="list")
-    return visit.page(
+    return await entity_page(
+        visit,
+        entity,
+        of,
         f"{_TITLES[of]} of {entity.name}",
-        await heading(visit, entity, of),
         tag("h2", _TITLES[of], class_="unseen"),
         _search(ask),
         tag("div", content, beside or no_panel(), class_="split"),
@@ -154,7 +145,7 @@ async def _peek(visit: Visit, address: Address, ask: _Request) -> Peeked:
     return Peeked(found, found[-1].message.sequence + 1 if found and is_cut else None)
 
 
-async def _shown(visit: Visit, address: Address, page: list[Received], ask: _Request) -> Received | None:
+async def _peek_chosen(visit: Visit, address: Address, page: list[Received], ask: _Request) -> Received | None:
     """Return the message for the panel."""
     if ask.shown is None:
         return None
@@ -173,16 +164,15 @@ def _panel(visit: Visit, received: Received | None, ask: _Request) -> Markup:
 
 def _search(ask: _Request) -> Markup:
     values = {"message-id": ask.message_id, "session": ask.session, "from": str(ask.start) if ask.start else ""}
-    form = Filled(values)
+    form = Form(values)
     fields = [
         text_field(form, "message-id", "MessageId", type_="search"),
         text_field(form, "session", "Session", type_="search"),
         text_field(form, "from", "From number", inputmode="numeric", class_="short"),
     ]
     brought = [hidden("path", ask.path), hidden("of", ask.of)]
-    hint = tag("p", _HINTS[ask.of], class_="hint")
     search = search_form(link("entity/messages"), "In this table", brought, fields)
-    return joined([hint, search])
+    return join_markup([tag("p", _HINTS[ask.of], class_="hint"), search])
 
 
 def _table(page: list[Received], ask: _Request, now: int) -> Markup | None:
@@ -203,7 +193,7 @@ def _table(page: list[Received], ask: _Request, now: int) -> Markup | None:
     return table(_TITLES[ask.of], columns, rows, choose_all=True)
 
 
-def _row(received: Received, ask: _Request, has_reason: bool, allowance: Allowance, now: int) -> Row:
+def _row(received: Received, ask: _Request, has_reason: bool, allowance: Allowance, now: int) -> TableRow:
     message = received.message
     label = label_of(message.head)
     identity = tag(
@@ -226,8 +216,8 @@ def _row(received: Received, ask: _Request, has_reason: bool, allowance: Allowan
         number(message.deliveries),
         size_in_words(message.size),
     ]
-    box = choice_box("number", message.sequence, f"Choose number {message.sequence}")
-    return Row(name, cells, choose=box, is_current=ask.shown == message.sequence)
+    box = choice_box(message.sequence, f"Choose number {message.sequence}")
+    return TableRow(name, cells, choose=box, is_current=ask.shown == message.sequence)
 
 
 def _list(visit: Visit, ask: _Request, rows: Markup | None) -> Markup:
@@ -245,8 +235,7 @@ def _list(visit: Visit, ask: _Request, rows: Markup | None) -> Markup:
     if visit.may(Operation.PURGE, ask.path):
         purge = tag("span", button("Purge all…", class_="risky", formaction=link("entity/purge")), class_="apart")
     bar = tag("div", tag("span", "With the chosen:", class_="note"), actions, purge, class_="toolbar")
-    brought = [hidden("path", ask.path), hidden("of", ask.of)]
-    return form_to(link("entity/download"), visit.seal, brought, bar, rows)
+    return visit.form_to("entity/download", hidden("of", ask.of), bar, rows)
 
 
 def _further(ask: _Request, page: Peeked) -> Markup | None:
@@ -259,4 +248,4 @@ def _further(ask: _Request, page: Peeked) -> Markup | None:
             links.append(tag("span", f"{number(MOST_READ)} messages were searched."))
             title = "Search on"
         links.append(tag("a", title, href=ask.address(**{"from": page.following}), rel="next"))
-    return tag("nav", joined(links), class_="pages", aria_label="Pages") if links else None
+    return further(links)

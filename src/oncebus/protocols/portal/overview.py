@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oncebus.engine.store import NAMESPACE, Span
+from oncebus.engine.store import NAMESPACE
 from oncebus.model.access import Operation
 from oncebus.model.entities import Subscription
-from oncebus.protocols.portal.entity_table import PAGE, Listed, add_figures, entity_table, listed, page_address
-from oncebus.protocols.portal.fields import Filled, button, hidden, text_field
-from oncebus.protocols.portal.figures import SPANS, Figures, chosen_span
+from oncebus.protocols.portal.entity_table import PAGE, Listing, add_figures, entity_table, list_entities, page_address
+from oncebus.protocols.portal.figures import DEFAULT, SPANS, Figures
+from oncebus.protocols.portal.forms import Form, button, hidden, text_field
 from oncebus.protocols.portal.layout import empty, page_links, section_head, top
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Content, Markup, tag
@@ -22,7 +22,7 @@ async def show(visit: Visit) -> Response:
     """Return the page. Without the right to list entities, it offers to open one by its name."""
     if not visit.may(Operation.ENUMERATE):
         return _without_list(visit)
-    found = await listed(visit)
+    found = await list_entities(visit)
     figures = await _figures(visit, found)
     return visit.page(
         "Overview",
@@ -40,16 +40,12 @@ async def show(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """Return the figures of the page as JSON, for the script."""
     visit.require(Operation.ENUMERATE)
-    return visit.json((await _figures(visit, await listed(visit))).as_json())
+    return visit.json((await _figures(visit, await list_entities(visit))).as_json())
 
 
-async def _figures(visit: Visit, found: Listed) -> Figures:
-    desk, name = visit.desk, chosen_span(visit.query)
-    figures = Figures(name)
-    recent = await desk.broker.history(None, Span.TEN_MINUTES)
-    span = SPANS[name][1]
-    samples = recent if span is Span.TEN_MINUTES else await desk.broker.history(None, span)
-    figures.add_history(samples, recent, "new", "duplicates", "outgoing")
+async def _figures(visit: Visit, found: Listing) -> Figures:
+    desk, figures = visit.desk, Figures(visit.one_of("range", SPANS, DEFAULT))
+    await figures.add_history(desk.broker, None, "new", "duplicates", "outgoing")
     [whole] = await desk.broker.counts_now([NAMESPACE])
     figures.values["backlog"] = number(whole.active)
     figures.values["dead"] = number(whole.dead_letter)
@@ -76,13 +72,13 @@ def _waiting(visit: Visit) -> str:
 def _tiles(figures: Figures) -> Markup:
     return tag(
         "div",
-        figures.tile("Incoming / s", "incoming-rate", figures.shown("incoming-sum")),
-        figures.tile("Duplicates", "dropped-sum", figures.shown("dropped-share")),
-        figures.tile("Outgoing / s", "outgoing-rate", figures.shown("outgoing-sum")),
+        figures.tile("Incoming / s", "incoming-rate", figures.show("incoming-sum")),
+        figures.tile("Duplicates", "dropped-sum", figures.show("dropped-share")),
+        figures.tile("Outgoing / s", "outgoing-rate", figures.show("outgoing-sum")),
         figures.tile("Backlog", "backlog", "messages to receive"),
         figures.tile("Dead letters", "dead", "in all entities"),
-        figures.tile("Remembered ids", "ids", figures.shown("ids-size")),
-        figures.tile("State", "health", figures.shown("health-note")),
+        figures.tile("Remembered ids", "ids", figures.show("ids-size")),
+        figures.tile("State", "health", figures.show("health-note")),
         class_="tiles",
     )
 
@@ -135,8 +131,7 @@ def _without_list(visit: Visit) -> Response:
     direct = None
     if known is not None and not isinstance(known, Subscription):
         direct = tag("p", "It is for ", tag("a", known.path, href=link("entity", path=known.path)), ".")
-    form = Filled({})
-    box = text_field(form, "path", "Path", hint="A queue, a topic, or topic/Subscriptions/name", required=True)
+    box = text_field(Form(), "path", "Path", hint="A queue, a topic, or topic/Subscriptions/name", required=True)
     return visit.page(
         "Overview",
         top("Overview"),

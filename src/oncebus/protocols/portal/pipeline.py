@@ -12,9 +12,9 @@ from oncebus.model.access import Operation
 from oncebus.protocols.portal.layout import empty, follow_box, section_head, tile, top
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Content, Markup, tag
-from oncebus.protocols.portal.tables import Column, Row, table
+from oncebus.protocols.portal.tables import Column, TableRow, table
 from oncebus.protocols.portal.visits import Visit
-from oncebus.protocols.portal.wording import counted, number, size_in_words, span
+from oncebus.protocols.portal.wording import count_in_words, number, size_in_words, span
 from oncebus.values.durations import SECOND
 
 SHOWN = 20
@@ -64,7 +64,7 @@ async def _tiles(visit: Visit) -> Markup:
         tile(
             "State", "Healthy" if problem is None else "Unhealthy", problem or "", "good" if problem is None else "bad"
         ),
-        tile("Lag", counted(pipeline.lag, "commit"), waits),
+        tile("Lag", count_in_words(pipeline.lag, "commit"), waits),
         tile("Last output", f"{span(round(desk.health.silence * SECOND))} ago", "a pulse comes every few seconds"),
         tile("Inbox", size_in_words(pipeline.inbox_bytes), f"up to commit {number(pipeline.last_commit)}"),
         tile("Throughput", f"{size_in_words(round(pipeline.work_per_second))}/s", "when it was last busy"),
@@ -72,9 +72,9 @@ async def _tiles(visit: Visit) -> Markup:
     if summary is None:
         tiles.append(tile("Ledger", "unknown", "it cannot be read now"))
     else:
-        held = f"{size_in_words(summary.bytes)} in {counted(summary.runs, 'run')}"
+        held = f"{size_in_words(summary.bytes)} in {count_in_words(summary.runs, 'run')}"
         tiles.append(tile("Remembered ids", number(summary.ids), held))
-        restarts = counted(remembered.restarts, "restart")
+        restarts = count_in_words(remembered.restarts, "restart")
         tiles.append(tile("Generation", number(summary.generation), f"{restarts} since the gateway started"))
     return tag("div", tiles, class_="tiles")
 
@@ -100,7 +100,7 @@ def _steps(visit: Visit) -> Markup:
 
 def _step(
     title: str, latency: Latency | None, average: float | None, metric: str, whole: float, *, is_total: bool
-) -> Row:
+) -> TableRow:
     name, _, meaning = title.partition(":")
     heading: list[Content] = [name, tag("span", meaning, class_="none")]
     bar: Content = None
@@ -117,7 +117,7 @@ def _step(
         "–" if latency is None else number(sum(latency.counts)),
         tag("code", f"oncebus_{metric}_seconds") if metric else "the rest",
     ]
-    return Row(heading, cells)
+    return TableRow(heading, cells)
 
 
 def _batches(visit: Visit) -> Markup:
@@ -126,7 +126,7 @@ def _batches(visit: Visit) -> Markup:
     for batch in list(visit.desk.broker.batches)[:SHOWN]:
         cells: list[Content] = [number(batch.rows), number(batch.commits), number(batch.entries), span(batch.waited)]
         cells += [span(batch.waited - batch.ingesting), span(batch.ingesting)]
-        rows.append(Row(f"{span(max(now - batch.at, 0))} ago", cells))
+        rows.append(TableRow(f"{span(max(now - batch.at, 0))} ago", cells))
     content = table("Newest batches", _BATCHES, rows) if rows else empty("No batch since the gateway started.")
     return tag("section", section_head("Newest batches"), content)
 

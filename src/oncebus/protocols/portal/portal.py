@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
 from oncebus.broker.broker import Broker
@@ -22,29 +22,28 @@ from oncebus.protocols.http.rendering import Renderer
 from oncebus.protocols.http.requests import HttpRequest
 from oncebus.protocols.monitoring.health import Health
 from oncebus.protocols.portal import (
-    chosen_messages,
     duplicates,
     entity,
     forgets,
+    message_actions,
     messages,
     overview,
     pipeline,
-    purging,
     quarantine,
     rules,
     search,
     sending,
 )
 from oncebus.protocols.portal import entity_changes as changes
+from oncebus.protocols.portal.forms import Form, read_form
 from oncebus.protocols.portal.hosts import Hosts, port_of
-from oncebus.protocols.portal.layout import PRIVATE, SAFETY, PageFrame, page
+from oncebus.protocols.portal.layout import PRIVATE, PUBLIC, PageFrame, page, redirect
 from oncebus.protocols.portal.links import BASE, STATIC, is_ours, link, static_file
 from oncebus.protocols.portal.markup import Content, tag
-from oncebus.protocols.portal.posted import Posted, read_form
 from oncebus.protocols.portal.rates import Rates
 from oncebus.protocols.portal.remembered import Remembered
 from oncebus.protocols.portal.sessions import Failures, PortalSession, PortalSessions, Seal, fresh_id
-from oncebus.protocols.portal.signing_in import WRONG_KEY, Unreadable, believe, credentials_in, sign_in_page
+from oncebus.protocols.portal.signing_in import WRONG_KEY, Unreadable, believe, read_key, sign_in_page
 from oncebus.protocols.portal.visits import Desk, Visit
 from oncebus.values.hosts import is_this_machine
 
@@ -74,10 +73,10 @@ PAGES: dict[str, dict[str, Handler]] = {
     "entity/duplicates": {"GET": duplicates.show},
     "entity/forget": {"POST": forgets.forget},
     "entity/messages": {"GET": messages.show},
-    "entity/purge": {"POST": purging.purge},
-    "entity/resubmit": {"POST": chosen_messages.resubmit},
-    "entity/discard": {"POST": chosen_messages.discard},
-    "entity/download": {"POST": chosen_messages.download},
+    "entity/purge": {"POST": message_actions.purge},
+    "entity/resubmit": {"POST": message_actions.resubmit},
+    "entity/discard": {"POST": message_actions.discard},
+    "entity/download": {"POST": message_actions.download},
     "entity/send": {"GET": sending.show, "POST": sending.send},
     "entity/rule": {"GET": rules.show_add, "POST": rules.add},
     "entity/rule/remove": {"POST": rules.remove},
@@ -145,7 +144,7 @@ class Portal:
             )
         raw_path: bytes = request.scope["raw_path"]
         if not raw_path.startswith(BASE.encode()):
-            return RedirectResponse(BASE, 303, {**SAFETY, **PRIVATE, "vary": "accept"})
+            return redirect(BASE, {"vary": "accept"})
         if request.header_bytes > self._limits.header_bytes:
             raise Refused(431, HEADERS_TOO_LONG)
         name = "/".join(segments_of(raw_path)[1:])
@@ -176,10 +175,10 @@ class Portal:
         seal = self._seal.of(session.id)
         query = query_of(request.scope["query_string"])
         handlers = PAGES.get(name)
-        posted = Posted()
+        form = Form()
         if handlers is not None and method == "POST" and method in handlers:
-            posted = await self._form(request, LARGEST_FORM, session.id)
-        visit = Visit(self._desk, session, grant, seal, query, posted)
+            form = await self._form(request, LARGEST_FORM, session.id)
+        visit = Visit(self._desk, session, grant, seal, query, form)
         try:
             if handlers is None:
                 raise Refused(404, f"The portal has no page {name!r:.100}.")
@@ -189,7 +188,7 @@ class Portal:
         except Exception as error:
             shown = _error_page(error)
             if name in _FIGURES:
-                return JSONResponse({"error": shown.text}, shown.status, {**SAFETY, **PRIVATE})
+                return JSONResponse({"error": shown.text}, shown.status, PRIVATE)
             # The error page keeps the frame of a signed-in visitor.
             return shown.on(visit.page(shown.title, *shown.content, status=shown.status))
 
@@ -199,41 +198,40 @@ class Portal:
         if method not in ("GET", "POST"):
             raise wrong_method(request.method, ["GET", "POST"])
         name = self._cookie_name(request, "form")
-        nonce = _cookie(request, name)
+        nonce = request.cookies.get(name, "")
         if method == "GET":
             if self._session(request) is not None:
-                return RedirectResponse(BASE, 303, {**SAFETY, **PRIVATE})
+                return redirect(BASE)
             onward = query_of(request.scope["query_string"]).get("onward", "")
             nonce = nonce or fresh_id()
-            response = sign_in_page(self._seal.of(nonce), Posted(), onward=onward, is_open=_is_open(request))
+            response = sign_in_page(self._seal.of(nonce), Form(), onward=onward, is_open=_is_open(request))
             self._set_cookie(response, request, name, nonce)
             return response
-        posted = await self._form(request, _LARGEST_SIGN_IN, nonce, _SIGN_IN_SECONDS)
-        onward = posted["onward"]
+        form = await self._form(request, _LARGEST_SIGN_IN, nonce, _SIGN_IN_SECONDS)
+        onward = form["onward"]
         address = request.client.host if request.client else "unknown"
         try:
-            shown = credentials_in(posted)
-            believed = believe(shown, self._desk.guard, self._host, self._desk.broker.clock.now())
+            believed = believe(read_key(form), self._desk.guard, self._host, self._desk.broker.clock.now())
         except Unreadable as error:
-            return sign_in_page(self._seal.of(nonce), posted, str(error), 400, onward=onward)
+            return sign_in_page(self._seal.of(nonce), form, str(error), 400, onward=onward)
         except AccessRefused as error:
             wait = self._failures.wait_of(address)
             if wait:
                 # Behind a proxy all visitors share one address, so a correct key is accepted nevertheless.
                 text = f"Too many attempts failed. Try again in {wait} seconds."
-                response = sign_in_page(self._seal.of(nonce), posted, text, 429, onward=onward)
+                response = sign_in_page(self._seal.of(nonce), form, text, 429, onward=onward)
                 response.headers["retry-after"] = str(wait)
                 return response
             self._failures.note(address)
             log.warning("A sign-in to the portal failed", extra={"fields": {"address": address}})
             # Only a visitor who has the key learns about other problems.
             text = WRONG_KEY if error.reason in (Reason.SIGNATURE, Reason.MALFORMED) else str(error)
-            return sign_in_page(self._seal.of(nonce), posted, text, 403, onward=onward)
+            return sign_in_page(self._seal.of(nonce), form, text, 403, onward=onward)
         self._failures.forget(address)
-        self._sessions.end(_cookie(request, self._cookie_name(request)))
+        self._sessions.end(request.cookies.get(self._cookie_name(request), ""))
         session = self._sessions.begin(believed.token)
         log.info("Signed in to the portal", extra={"fields": {"rule": believed.grant.rule, "address": address}})
-        response = RedirectResponse(onward if is_ours(onward) else BASE, 303, {**SAFETY, **PRIVATE})
+        response = redirect(onward if is_ours(onward) else BASE)
         self._set_cookie(response, request, self._cookie_name(request), session.id)
         self._set_cookie(response, request, name, "")
         return response
@@ -245,30 +243,30 @@ class Portal:
         if session is not None:
             await self._form(request, _LARGEST_SIGN_IN, session.id)
             self._sessions.end(session.id)
-        response = RedirectResponse(link("sign-in"), 303, {**SAFETY, **PRIVATE})
+        response = redirect(link("sign-in"))
         self._set_cookie(response, request, self._cookie_name(request), "")
         return response
 
     def _not_signed_in(self, request: HttpRequest, name: str, method: str, *, is_poll: bool = False) -> Response:
         if is_poll or name in _FIGURES:
-            return JSONResponse({"error": "Not signed in."}, 401, {**SAFETY, **PRIVATE})
+            return JSONResponse({"error": "Not signed in."}, 401, PRIVATE)
         onward = None
         if method == "GET" and name:
             query = request.scope["query_string"].decode("latin-1")
             onward = f"{request.scope['raw_path'].decode('latin-1')}{'?' if query else ''}{query}"
         address = link("sign-in", onward=onward if onward is not None and is_ours(onward) else None)
-        return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
+        return redirect(address)
 
     def _session(self, request: HttpRequest, *, is_use: bool = True) -> PortalSession | None:
-        return self._sessions.find(_cookie(request, self._cookie_name(request)), is_use=is_use)
+        return self._sessions.find(request.cookies.get(self._cookie_name(request), ""), is_use=is_use)
 
-    async def _form(self, request: HttpRequest, most: int, cookie: str, seconds: float | None = None) -> Posted:
+    async def _form(self, request: HttpRequest, most: int, cookie: str, seconds: float | None = None) -> Form:
         """Return the form in a request. Raises `Refused` unless its seal matches the visitor's cookie."""
         body = await request.read_whole(most, seconds or self._limits.body_seconds, "form")
-        posted = read_form(body, request.headers.get("content-type", ""))
-        if not self._seal.is_right(cookie, posted["seal"]):
+        form = read_form(body, request.headers.get("content-type", ""))
+        if not self._seal.is_right(cookie, form["seal"]):
             raise Refused(403, "The form does not belong to this session. Open the page again, and send it from there.")
-        return posted
+        return form
 
     # Cookies
 
@@ -294,7 +292,7 @@ class Portal:
 def _static(name: str) -> Response:
     if name not in STATIC:
         raise Refused(404, "There is no such file.")
-    headers = {**SAFETY, "cache-control": _FOREVER, "content-type": STATIC[name]}
+    headers = {**PUBLIC, "cache-control": _FOREVER, "content-type": STATIC[name]}
     return Response(static_file(name), 200, headers)
 
 
@@ -312,11 +310,6 @@ def _check_origin(request: HttpRequest, host: str) -> None:
     is_foreign = origin is not None and origin.partition("://")[2] != host
     if is_foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Refused(403, "The form was sent from another site.")
-
-
-def _cookie(request: HttpRequest, name: str) -> str:
-    """Return the value of a cookie; empty if there is none."""
-    return request.cookies.get(name, "")
 
 
 class _ErrorPage(NamedTuple):

@@ -8,16 +8,13 @@ from starlette.responses import Response
 
 from oncebus.engine.store import Outcome, Quarantined
 from oncebus.model.access import Operation
-from oncebus.model.entities import BadRequest
-from oncebus.protocols.http.paths import LAST_NUMBER, number_in
-from oncebus.protocols.portal.fields import button, form_to, hidden
-from oncebus.protocols.portal.layout import empty, top
+from oncebus.protocols.portal.forms import button
+from oncebus.protocols.portal.layout import empty, further, top
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Content, Markup, foreign, tag
-from oncebus.protocols.portal.tables import Column, Row, choice_box, table
+from oncebus.protocols.portal.tables import Column, TableRow, choice_box, table
 from oncebus.protocols.portal.visits import Visit
-from oncebus.protocols.portal.wording import ago, counted, number, size_in_words
-from oncebus.values.errors import shown
+from oncebus.protocols.portal.wording import ago, count_in_words, number, size_in_words
 
 PAGE = 50
 _LONGEST = 1000
@@ -55,35 +52,22 @@ async def show(visit: Visit) -> Response:
 
 async def decide(visit: Visit) -> Response:
     """Release the chosen messages, or discard them once that was confirmed."""
-    action = visit.posted["action"]
-    broker = visit.desk.broker
-    numbers = [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in visit.posted.all("number")]
+    broker, numbers = visit.desk.broker, visit.chosen_numbers()
     address = link("quarantine", path=visit.path or None)
-    if action == "release":
+    if visit.one_of("action", ("release", "discard")) == "release":
         visit.require(Operation.RELEASE_QUARANTINED)
         return visit.go_to(address, _notice(await broker.release_quarantined(numbers), "released"))
-    if action != "discard":
-        raise BadRequest(f"The action {shown(action)} is not one of release, discard.")
     visit.require(Operation.DISCARD_QUARANTINED)
-    if numbers and not visit.posted["sure"]:
+    if numbers and not visit.form["sure"]:
         return _confirm(visit, numbers, address)
     return visit.go_to(address, _notice(await broker.discard_quarantined(numbers), "discarded"))
 
 
 def _confirm(visit: Visit, numbers: Sequence[int], back: str) -> Response:
-    what = counted(len(numbers), "message")
-    content = form_to(
-        link("quarantine"),
-        visit.seal,
-        [hidden("path", visit.path), hidden("action", "discard"), hidden("sure", "yes")],
-        [hidden("number", each) for each in numbers],
-        button(f"Discard {what}", class_="danger"),
-        " ",
-        tag("a", "Cancel", href=back, class_="button"),
-    )
-    title = f"Discard {what}"
-    text = tag("p", f"Discard {what} from quarantine? This cannot be undone.", class_="lead")
-    return visit.page(title, top(title, ("Overview", link()), ("Quarantine", back)), text, content)
+    title = f"Discard {count_in_words(len(numbers), 'message')}"
+    text = tag("p", f"{title} from quarantine? This cannot be undone.", class_="lead")
+    question = visit.ask("quarantine", title, back, action="discard", number=numbers)
+    return visit.page(title, top(title, ("Overview", link()), ("Quarantine", back)), text, question)
 
 
 def _notice(outcomes: Sequence[Outcome], what: str) -> str:
@@ -91,15 +75,13 @@ def _notice(outcomes: Sequence[Outcome], what: str) -> str:
         return "Nothing was chosen."
     done = outcomes.count(Outcome.DONE)
     gone = f" {number(len(outcomes) - done)} were no longer there." if done < len(outcomes) else ""
-    return f"{counted(done, 'message')} {what}.{gone}"
+    return f"{count_in_words(done, 'message')} {what}.{gone}"
 
 
 def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
     released = "Released messages are routed by the current rules. They skip duplicate detection."
-    return form_to(
-        link("quarantine"),
-        visit.seal,
-        hidden("path", visit.path),
+    return visit.form_to(
+        "quarantine",
         tag(
             "div",
             tag("span", "With the chosen:", class_="note"),
@@ -112,7 +94,7 @@ def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
     )
 
 
-def _row(visit: Visit, row: Quarantined) -> Row:
+def _row(visit: Visit, row: Quarantined) -> TableRow:
     entity = visit.desk.catalogue.entity(row.entity)
     place: Content = "an entity that is gone"
     if entity is not None:
@@ -128,7 +110,7 @@ def _row(visit: Visit, row: Quarantined) -> Row:
         str(row.sequence),
         size_in_words(row.size),
     ]
-    return Row(name, cells, choose=choice_box("number", row.number, f"Choose quarantined message {row.number}"))
+    return TableRow(name, cells, choose=choice_box(row.number, f"Choose quarantined message {row.number}"))
 
 
 def _further(visit: Visit, page: Sequence[Quarantined], after: int, has_more: bool) -> Markup | None:
@@ -138,4 +120,4 @@ def _further(visit: Visit, page: Sequence[Quarantined], after: int, has_more: bo
     if has_more:
         following = link("quarantine", path=visit.path or None, after=page[-1].number)
         links.append(tag("a", "Later", href=following, rel="next"))
-    return tag("nav", links, class_="pages", aria_label="Pages") if links else None
+    return further(links)

@@ -10,12 +10,12 @@ from oncebus.broker.looking import MOST_READ, NEWEST, Searched
 from oncebus.engine.store import Duplicate, Found, Stage, State, SubQueue
 from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest, Topic
-from oncebus.protocols.portal.duplicate_tally import lateness
+from oncebus.protocols.portal.contents import STATES
+from oncebus.protocols.portal.duplicates import lateness
 from oncebus.protocols.portal.layout import LONGEST_ID, empty, section_head, top
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Content, Markup, foreign, tag
-from oncebus.protocols.portal.message_panel import STATES
-from oncebus.protocols.portal.tables import Column, Row, table
+from oncebus.protocols.portal.tables import Column, TableRow, table
 from oncebus.protocols.portal.visits import Visit
 from oncebus.protocols.portal.wording import ago, number, span
 
@@ -59,15 +59,15 @@ async def show(visit: Visit) -> Response:
         "Search",
         top(["MessageId ", foreign(identity, class_="foreign id")], ("Overview", link())),
         section_head("Messages that are here now"),
-        _held(visit, held) if held else _nothing(drops, searched),
+        _messages(visit, held) if held else _nothing(drops, searched),
         _further(identity, searched),
-        await _quarantined(visit, identity),
+        await _quarantine_notice(visit, identity),
         section_head("Dropped as duplicates"),
         _drops(visit, drops) if drops else empty("No drop of this MessageId is on record."),
     )
 
 
-def _held(visit: Visit, found: Sequence[Found]) -> Markup:
+def _messages(visit: Visit, found: Sequence[Found]) -> Markup:
     now, catalogue = visit.now, visit.desk.catalogue
     columns = [Column("Entity"), Column("Place"), Column("State"), Column("Number", is_number=True), Column("Enqueued")]
     rows = []
@@ -84,7 +84,7 @@ def _held(visit: Visit, found: Sequence[Found]) -> Markup:
         # A dead letter is active for receivers of dead letters only.
         is_dead = each.sub_queue != SubQueue.MAIN
         state = None if is_dead and each.stage == Stage.READY else _STAGES[Stage(each.stage)]
-        rows.append(Row(name, [place, state, shown, ago(each.enqueued, now)]))
+        rows.append(TableRow(name, [place, state, shown, ago(each.enqueued, now)]))
     return table("Messages with this MessageId", columns, rows)
 
 
@@ -96,7 +96,7 @@ def _nothing(drops: Sequence[Duplicate], searched: Searched) -> Markup:
     return empty("None: it is already consumed, or it was never sent here.")
 
 
-async def _quarantined(visit: Visit, identity: str) -> Markup | None:
+async def _quarantine_notice(visit: Visit, identity: str) -> Markup | None:
     """Return a notice if messages with this id are in quarantine."""
     found = [visit.desk.catalogue.entity(each) for each in await visit.desk.broker.search_quarantine(identity)]
     paths = sorted({each.path for each in found if each is not None})
@@ -129,5 +129,5 @@ def _drops(visit: Visit, drops: Sequence[Duplicate]) -> Markup:
         name: Content = "deleted meanwhile"
         if entity is not None:
             name = tag("a", entity.path, href=link("entity/duplicates", path=entity.path, message_id=drop.message_id))
-        rows.append(Row(name, [ago(drop.time, now), span(late) if late is not None else "unknown", original]))
+        rows.append(TableRow(name, [ago(drop.time, now), span(late) if late is not None else "unknown", original]))
     return table("Dropped duplicates with this MessageId", columns, rows)

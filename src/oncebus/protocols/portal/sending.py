@@ -8,38 +8,37 @@ from oncebus import amqp
 from oncebus.broker.addresses import sendable
 from oncebus.broker.sending import Incoming
 from oncebus.model.access import Operation
-from oncebus.model.entities import BadRequest, EntityError, Queue, Topic
+from oncebus.model.entities import BadRequest, Queue, Topic
 from oncebus.protocols.http.broker_properties import checked_text
-from oncebus.protocols.portal.entity_head import heading
-from oncebus.protocols.portal.fields import Filled, area, button, form_to, hidden, problems, text_field
-from oncebus.protocols.portal.links import link
+from oncebus.protocols.portal.entity_head import entity_page
+from oncebus.protocols.portal.forms import Form, area, button, list_errors, text_field
 from oncebus.protocols.portal.markup import Content, Markup, tag
-from oncebus.protocols.portal.posted import Posted
-from oncebus.protocols.portal.rule_form import LINES, PROPERTIES, lines_of
+from oncebus.protocols.portal.rules import LINES, PROPERTIES, lines_of
 from oncebus.protocols.portal.visits import Visit, status_of
 from oncebus.protocols.portal.wording import moment
 from oncebus.values.errors import OncebusError
 
 _TEXTS = {"message-id": "MessageId", "session": "SessionId", "partition-key": "PartitionKey", "label": "Label"}
+_ERROR_FIELDS = {PROPERTIES: PROPERTIES, **{title: name for name, title in _TEXTS.items()}}
+"""The fields of the form, by the fields that errors name."""
 
 
 async def show(visit: Visit) -> Response:
     """Return the page with the empty form."""
     visit.require(Operation.SEND, visit.path)
-    return await _page(visit, _target(visit), Filled({}))
+    return await _page(visit, _target(visit), Form())
 
 
 async def send(visit: Visit) -> Response:
     """Send the message. The form keeps its values, because sending again is the purpose of this page."""
     visit.require(Operation.SEND, visit.path)
-    target = _target(visit)
-    form = Filled(visit.posted.values())
+    target, form = _target(visit), visit.form
     began = visit.desk.broker.clock.now()
     try:
-        message = _message(visit.posted)
+        message = _message(form)
         [number] = await visit.desk.broker.send(target.path, [message])
     except OncebusError as error:
-        _place(error, form)
+        form.add_error(error, _ERROR_FIELDS)
         return await _page(visit, target, form, status=status_of(error))
     return await _page(visit, target, form, await _outcome(visit, target, number, began))
 
@@ -48,9 +47,9 @@ def _target(visit: Visit) -> Queue | Topic:
     return sendable(visit.desk.catalogue, visit.path)
 
 
-def _message(posted: Posted) -> Incoming:
-    given = {name: checked_text(posted[name], title) or None for name, title in _TEXTS.items()}
-    content_type = posted["content-type"].strip() or None
+def _message(form: Form) -> Incoming:
+    given = {name: checked_text(form[name], title) or None for name, title in _TEXTS.items()}
+    content_type = form["content-type"].strip() or None
     if content_type is not None and not content_type.isascii():
         raise BadRequest(f"The content type {content_type!r:.100} is not ASCII.")
     properties = amqp.Properties(
@@ -59,14 +58,14 @@ def _message(posted: Posted) -> Incoming:
         group_id=given["session"],
         content_type=content_type,
     )
-    head, body = amqp.encode_message(properties, lines_of(posted[PROPERTIES]), posted["body"].encode())
+    head, body = amqp.encode_message(properties, lines_of(form[PROPERTIES]), form["body"].encode())
     return Incoming(head, body, given["message-id"], given["session"], given["partition-key"])
 
 
 async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:
     """Return a notice that says what happened to the message, as far as the key permits."""
     told: list[Content] = ["Sent as number ", tag("strong", str(number)), "."]
-    identity = visit.posted["message-id"]
+    identity = visit.form["message-id"]
     if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
         return tag("p", told, class_="notice", role="status")
     drops = await visit.desk.broker.duplicates(target.path, message_id=identity, since=began)
@@ -92,25 +91,15 @@ async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int)
     return tag("p", told, class_="notice dropped", role="status")
 
 
-def _place(error: OncebusError, form: Filled) -> None:
-    fields = {PROPERTIES: PROPERTIES, **{title: name for name, title in _TEXTS.items()}}
-    if error.field in fields:
-        form.errors[fields[error.field]] = error.summary if isinstance(error, EntityError) else str(error)
-    else:
-        form.general.append(str(error))
-
-
 async def _page(
-    visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200
+    visit: Visit, target: Queue | Topic, form: Form, outcome: Content = None, status: int = 200
 ) -> Response:
     detects = target.window is not None
     hint = "Send the same id twice to see the second message dropped." if detects else "A random one if empty."
     needs_session = isinstance(target, Queue) and target.requires_session
-    content = form_to(
-        link("entity/send"),
-        visit.seal,
-        hidden("path", target.path),
-        problems(form, "Not sent"),
+    content = visit.form_to(
+        "entity/send",
+        list_errors(form, "Not sent"),
         text_field(form, "message-id", "MessageId", hint=hint),
         text_field(form, "session", "SessionId", required=needs_session),
         text_field(form, "partition-key", "PartitionKey") if target.enable_partitioning else None,
@@ -121,11 +110,5 @@ async def _page(
         button("Send", class_="main"),
         class_="wide",
     )
-    return visit.page(
-        f"Send to {target.name}",
-        await heading(visit, target, "send"),
-        tag("h2", "Send a test message", class_="unseen"),
-        outcome,
-        content,
-        status=status,
-    )
+    parts = [tag("h2", "Send a test message", class_="unseen"), outcome, content]
+    return await entity_page(visit, target, "send", f"Send to {target.name}", parts, status=status)

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from oncebus.model.access import AccessRefused, Grant, Guard, Reason, make_token
-from oncebus.protocols.portal.fields import Filled, button, form_to, group, hidden, problems, text_field
+from oncebus.protocols.portal.forms import Form, button, form_to, group, hidden, list_errors, text_field
 from oncebus.protocols.portal.layout import PageFrame, page, top
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import tag
-from oncebus.protocols.portal.posted import Posted
 from oncebus.protocols.portal.sessions import LONGEST
 from oncebus.values.errors import OncebusError
 
@@ -24,7 +23,7 @@ class Unreadable(OncebusError):
     """The input contains no key. The text does not quote the input."""
 
 
-class Credentials(NamedTuple):
+class SignInKey(NamedTuple):
     """A rule's name and key. Without an entity they are for the whole namespace."""
 
     rule: str
@@ -32,7 +31,7 @@ class Credentials(NamedTuple):
     entity: str = ""
 
     def __repr__(self) -> str:
-        return f"Credentials({self.rule!r})"
+        return f"SignInKey({self.rule!r})"
 
 
 class Believed(NamedTuple):
@@ -42,14 +41,14 @@ class Believed(NamedTuple):
     token: str
 
 
-def credentials_in(posted: Posted) -> Credentials:
-    """Return the credentials in a form. Raises `Unreadable`."""
-    text = posted["connection-string"].strip()
+def read_key(form: Form) -> SignInKey:
+    """Return the key in a form. Raises `Unreadable`."""
+    text = form["connection-string"].strip()
     if not text:
-        rule, key = posted["rule"].strip(), posted["key"].strip()
+        rule, key = form["rule"].strip(), form["key"].strip()
         if not rule or not key:
             raise Unreadable("Enter a connection string, or the name of a rule and its key.")
-        return Credentials(rule, key, posted["entity"].strip())
+        return SignInKey(rule, key, form["entity"].strip())
     if len(text) > _LONGEST_STRING:
         raise Unreadable("The connection string is too long.")
     parts = [part.partition("=") for part in text.split(";") if part.strip()]
@@ -57,35 +56,36 @@ def credentials_in(posted: Posted) -> Credentials:
     for name in ("SharedAccessKeyName", "SharedAccessKey"):
         if not given.get(name.lower()):
             raise Unreadable(f"The connection string has no {name}.")
-    return Credentials(given["sharedaccesskeyname"], given["sharedaccesskey"], given.get("entitypath", ""))
+    return SignInKey(given["sharedaccesskeyname"], given["sharedaccesskey"], given.get("entitypath", ""))
 
 
-def believe(shown: Credentials, guard: Guard, host: str, now: int) -> Believed:
+def believe(shown: SignInKey, guard: Guard, host: str, now: int) -> Believed:
     """Return the rights of a key. Raises `AccessRefused` if the rule does not exist or has a different key.
 
     A connection string with a namespace's rule may name an entity; it is still valid for the whole namespace.
     """
     try:
-        return _signed(shown, "", guard, host, now)
+        return _sign_and_verify(shown, "", guard, host, now)
     except AccessRefused as error:
         if error.reason is not Reason.SIGNATURE or not shown.entity:
             raise
-        return _signed(shown, shown.entity, guard, host, now)
+        return _sign_and_verify(shown, shown.entity, guard, host, now)
 
 
-def _signed(shown: Credentials, entity: str, guard: Guard, host: str, now: int) -> Believed:
+def _sign_and_verify(shown: SignInKey, entity: str, guard: Guard, host: str, now: int) -> Believed:
     token = make_token(f"sb://{host}/{entity}", shown.rule, shown.key, now + LONGEST)
     return Believed(guard.verify(token), token)
 
 
 def sign_in_page(
-    seal: str, posted: Posted, error: str | None = None, status: int = 200, *, onward: str = "", is_open: bool = False
+    seal: str, given: Form, error: str | None = None, status: int = 200, *, onward: str = "", is_open: bool = False
 ) -> Response:
     """Return the page with the form. It never repeats a key.
 
     `is_open` adds a warning that others on the network can read the request.
     """
-    form = Filled({name: posted[name] for name in ("rule", "entity")}, general=[error] if error else [])
+    form = Form({name: given[name] for name in ("rule", "entity")})
+    form.general += [error] if error else []
     text = text_field(
         form,
         "connection-string",
@@ -115,5 +115,5 @@ def sign_in_page(
     ]
     intro = tag("p", "The key decides which pages you can see and use.", class_="lead")
     warning = tag("p", OPEN, class_="notice warning") if is_open else None
-    content = [top("Sign in"), intro, warning, problems(form, "Not signed in"), *forms]
+    content = [top("Sign in"), intro, warning, list_errors(form, "Not signed in"), *forms]
     return page(PageFrame(), "Sign in", content, status=status)

@@ -41,36 +41,32 @@ class Sorting:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row: the content of the first column, which names it, and of the others.
 
-    `choose` is a checkbox before it, and `actions` are the buttons after it.
+    `choose` is a checkbox before it.
     """
 
     name: Content
     cells: Sequence[Content]
     choose: Content = None
-    actions: Content = None
     is_current: bool = False
 
 
 def table(
     caption: str,
     columns: Sequence[Column],
-    rows: Iterable[Row],
+    rows: Iterable[TableRow],
     *,
     sorting: Sorting | None = None,
     choose_all: bool = False,
-    has_actions: bool = False,
 ) -> Markup:
     """Return a table. With `choose_all`, each row has a checkbox, and the script adds one for all of them."""
     heads = [_head(each, sorting) for each in columns]
     if choose_all:
         box = tag("input", type="checkbox", aria_label="Choose all on this page", data_choose_all=True, hidden=True)
         heads.insert(0, tag("td", box, class_="choose"))
-    if has_actions:
-        heads.append(tag("td"))
-    body = [_row(each, columns, choose_all, has_actions) for each in rows]
+    body = [_row(each, columns, choose_all) for each in rows]
     title = tag("caption", caption, class_="unseen")
     content = tag("table", title, tag("thead", tag("tr", heads)), tag("tbody", body), class_="dense")
     return tag("div", content, class_="scroll")
@@ -89,17 +85,16 @@ def _head(column: Column, sorting: Sorting | None) -> Markup:
     return tag("th", content, scope="col", title=column.note, class_=column.classes, aria_sort=order)
 
 
-def _row(row: Row, columns: Sequence[Column], has_choice: bool, has_actions: bool) -> Markup:
+def _row(row: TableRow, columns: Sequence[Column], has_choice: bool) -> Markup:
     cells = [
         tag("td", cell, data_title=column.short or column.title, class_=column.classes)
         for column, cell in zip(columns[1:], row.cells, strict=True)
     ]
     choose = tag("td", row.choose, class_="choose") if has_choice else None
-    actions = tag("td", row.actions, class_="row-actions") if has_actions else None
     name = tag("th", row.name, scope="row", class_=columns[0].classes)
-    return tag("tr", choose, name, cells, actions, class_="current" if row.is_current else None)
+    return tag("tr", choose, name, cells, class_="current" if row.is_current else None)
 
 
-def choice_box(name: str, value: int, label: str) -> Markup:
-    """Return the checkbox of a row."""
-    return tag("input", type="checkbox", name=name, value=value, aria_label=label)
+def choice_box(number: int, label: str) -> Markup:
+    """Return the checkbox of the row with a number. `Visit.chosen_numbers` reads those that are checked."""
+    return tag("input", type="checkbox", name="number", value=number, aria_label=label)

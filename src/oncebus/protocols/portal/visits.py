@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from oncebus.broker.broker import Broker
 from oncebus.engine.store import Counts
 from oncebus.model.access import AccessRefused, Grant, Guard, Operation, Reason
-from oncebus.model.entities import Catalogue, Entity, NotFound
+from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound
 from oncebus.protocols.http.errors import error_answer
 from oncebus.protocols.http.paths import LAST_NUMBER, number_in
 from oncebus.protocols.http.rendering import Renderer
 from oncebus.protocols.monitoring.health import Health
-from oncebus.protocols.portal.layout import PRIVATE, SAFETY, PageFrame, page
+from oncebus.protocols.portal.forms import Form, button, form_to, hidden
+from oncebus.protocols.portal.layout import PRIVATE, PageFrame, page, redirect
 from oncebus.protocols.portal.links import link
-from oncebus.protocols.portal.markup import Content
-from oncebus.protocols.portal.posted import Posted
+from oncebus.protocols.portal.markup import Attribute, Content, Markup, tag
 from oncebus.protocols.portal.rates import Rates
 from oncebus.protocols.portal.remembered import Remembered
 from oncebus.protocols.portal.sessions import PortalSession
+from oncebus.values.errors import OncebusError, shown
 
 
 def status_of(error: Exception) -> int:
@@ -59,7 +60,7 @@ class Visit:
     grant: Grant
     seal: str
     query: dict[str, str]
-    posted: Posted
+    form: Form
 
     # Rights
 
@@ -91,7 +92,18 @@ class Visit:
     @property
     def path(self) -> str:
         """Return the path of the requested entity."""
-        return self.query.get("path", "") or self.posted["path"]
+        return self.given("path")
+
+    def given(self, name: str) -> str:
+        """Return a parameter of the address or of the form; empty if there is none."""
+        return self.query.get(name, "") or self.form[name]
+
+    def one_of(self, name: str, known: Iterable[str], default: str = "") -> str:
+        """Return a parameter that has one of the known values, or else its default. Raises `BadRequest`."""
+        value = self.given(name) or default
+        if value not in known:
+            raise BadRequest(f"The parameter '{name}' has value {shown(value)}. Not one of {', '.join(known)}.")
+        return value
 
     def entity(self) -> Entity:
         """Return the requested entity. Raises `NotFound`. Check the rights first, so that nothing leaks."""
@@ -103,6 +115,25 @@ class Visit:
     def number(self, name: str, otherwise: int = 0) -> int:
         """Return a number from the query string, or `otherwise` if it is missing. Raises `BadRequest`."""
         return number_in(self.query, name, otherwise, 0, LAST_NUMBER)
+
+    def chosen_numbers(self) -> list[int]:
+        """Return the numbers of the rows that were chosen in a table. Raises `BadRequest`."""
+        chosen = self.form.lists.get("number", [])
+        return [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in chosen]
+
+    async def change(self, how: Callable[[Catalogue, int], Catalogue], fields: Mapping[str, str]) -> int:
+        """Change the catalogue as the form says. Return the status of the response, which is 200 if that was possible.
+
+        Otherwise the form has the error, at one of `fields` if it is about one of them.
+        """
+        if self.form.is_wrong:
+            return 400
+        try:
+            await self.desk.broker.change(how)
+        except OncebusError as error:
+            self.form.add_error(error, fields)
+            return status_of(error)
+        return 200
 
     # Responses
 
@@ -120,11 +151,26 @@ class Visit:
         """Return a redirect, after a change, to a page that shows the notice and can be reloaded safely."""
         if notice is not None:
             self.session.notices.append(notice)
-        return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
+        return redirect(address)
+
+    def form_to(self, page_name: str, *content: Content, **attributes: Attribute) -> Markup:
+        """Return a form of this visitor that posts to a page, about the requested entity."""
+        about = hidden("path", self.path) if self.path else None
+        return form_to(link(page_name), self.seal, about, content, **attributes)
+
+    def ask(self, page_name: str, button_title: str, back: str, **brought: str | Sequence[int]) -> Markup:
+        """Return the form that confirms what cannot be undone. It brings the values to a page again, and `sure`."""
+        fields = [
+            hidden(name, each)
+            for name, value in {**brought, "sure": "yes"}.items()
+            for each in ([value] if isinstance(value, str) else value)
+        ]
+        cancel = tag("a", "Cancel", href=back, class_="button")
+        return self.form_to(page_name, fields, button(button_title, class_="danger"), " ", cancel)
 
     def json(self, value: object) -> Response:
         """Return a JSON response with figures for the page's script."""
-        return JSONResponse(value, headers={**SAFETY, **PRIVATE})
+        return JSONResponse(value, headers=PRIVATE)
 
     def _frame(self) -> PageFrame:
         namespace = self.desk.catalogue.namespace

@@ -69,6 +69,6 @@ def rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
 
 
-def counted(count: int, noun: str) -> str:
+def count_in_words(count: int, noun: str) -> str:
     """Return a count like `1 message` or `2 messages`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What can be done with the messages that were chosen in a table: resubmit, discard, download."""
+"""What can be done with messages: resubmit, discard or download the chosen ones, and purge all."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from oncebus.engine.store import Outcome, SubQueue
 from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.http import receiving
-from oncebus.protocols.http.paths import LAST_NUMBER, number_in
-from oncebus.protocols.portal.entity_head import heading
-from oncebus.protocols.portal.fields import button, form_to, hidden
-from oncebus.protocols.portal.layout import PRIVATE, SAFETY
+from oncebus.protocols.portal.entity_head import entity_page
+from oncebus.protocols.portal.layout import PRIVATE
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import tag
-from oncebus.protocols.portal.messages import MOST_BYTES, PAGE, holder, place_of
+from oncebus.protocols.portal.messages import MOST_BYTES, PAGE, PLACES, find_holder
 from oncebus.protocols.portal.visits import Visit
-from oncebus.protocols.portal.wording import counted, number
+from oncebus.protocols.portal.wording import count_in_words, number
 
 NOTHING = "Nothing was chosen."
+_PURGES = (
+    "This deletes all active messages that are here now, also on other pages. Locked, deferred and scheduled messages "
+    "stay. The ids of deleted messages stay remembered. This cannot be undone."
+)
 
 
 async def resubmit(visit: Visit) -> Response:
@@ -41,36 +43,47 @@ async def resubmit(visit: Visit) -> Response:
 async def discard(visit: Visit) -> Response:
     """Ask whether to discard the chosen dead letters; if that was confirmed, discard them."""
     visit.require(Operation.DELETE_MESSAGES, visit.path)
-    entity, of = holder(visit), visit.posted["of"] or "dead-letters"
-    sub_queue = place_of(of)
+    of, entity = visit.one_of("of", PLACES, "dead-letters"), find_holder(visit)
+    sub_queue = PLACES[of]
     if sub_queue is SubQueue.MAIN:
         raise BadRequest(f"Messages of '{entity.path}' are not discarded here: only dead letters are.")
     numbers = _numbers(visit)
     address = link("entity/messages", path=entity.path, of=of)
     if not numbers:
         return visit.go_to(address, NOTHING)
-    if visit.posted["sure"]:
+    if visit.form["sure"]:
         outcomes = await visit.desk.broker.discard_dead_letters(Address(entity.path, sub_queue), numbers)
         return visit.go_to(address, _notice(outcomes.count(Outcome.DONE), len(numbers), "discarded"))
-    what = counted(len(numbers), "dead letter")
-    content = form_to(
-        link("entity/discard"),
-        visit.seal,
-        [hidden("path", entity.path), hidden("of", of), hidden("sure", "yes")],
-        [hidden("number", each) for each in numbers],
-        button(f"Discard {what}", class_="danger"),
-        " ",
-        tag("a", "Cancel", href=address, class_="button"),
-    )
-    text = tag("p", f"Discard {what} of '{entity.path}'? This cannot be undone.", class_="lead")
-    return visit.page(f"Discard {what}", await heading(visit, entity, of), text, content)
+    title = f"Discard {count_in_words(len(numbers), 'dead letter')}"
+    text = tag("p", f"{title} of '{entity.path}'? This cannot be undone.", class_="lead")
+    question = visit.ask("entity/discard", title, address, of=of, number=numbers)
+    return await entity_page(visit, entity, of, title, text, question)
+
+
+async def purge(visit: Visit) -> Response:
+    """Ask whether to delete all messages; if that was confirmed, delete them."""
+    visit.require(Operation.PURGE, visit.path)
+    of, entity = visit.one_of("of", PLACES, "messages"), find_holder(visit)
+    address = link("entity/messages", path=entity.path, of=of)
+    if visit.form["sure"]:
+        done = await visit.desk.broker.purge(Address(entity.path, PLACES[of]))
+        notice = f"{count_in_words(done.deleted, 'message')} deleted."
+        if done.has_more:
+            notice += f" There were too many for one step. {number(done.left)} are left: purge again."
+        elif done.left:
+            notice += f" {number(done.left)} are left: locked, deferred, scheduled, or new."
+        return visit.go_to(address, notice)
+    what = {"messages": "messages", "dead-letters": "dead letters"}.get(of, "messages that could not be forwarded")
+    title = f"Purge all {what} of '{entity.path}'?"
+    question = visit.ask("entity/purge", f"Delete all {what}", address, of=of)
+    return await entity_page(visit, entity, of, title, tag("h2", title), tag("p", _PURGES), question)
 
 
 async def download(visit: Visit) -> Response:
     """Return the chosen messages as a JSON file, in the form in which the REST API returns peeked messages."""
     visit.require(Operation.PEEK, visit.path)
-    entity, of = holder(visit), visit.posted["of"] or "messages"
-    address = Address(entity.path, place_of(of))
+    of, entity = visit.one_of("of", PLACES, "messages"), find_holder(visit)
+    address = Address(entity.path, PLACES[of])
     numbers = _numbers(visit)
     if not numbers:
         return visit.go_to(link("entity/messages", path=entity.path, of=of), NOTHING)
@@ -97,21 +110,20 @@ async def download(visit: Visit) -> Response:
         content = await renderer.worker.run(visit.grant.signer, size, make)
     name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{entity.path}-{of}")[:100]
     disposition = f'attachment; filename="{name}.json"'
-    return Response(
-        content, 200, {**SAFETY, **PRIVATE, "content-disposition": disposition}, "application/json; charset=utf-8"
-    )
+    headers = {**PRIVATE, "content-disposition": disposition}
+    return Response(content, 200, headers, "application/json; charset=utf-8")
 
 
 def _numbers(visit: Visit) -> list[int]:
     """Return the chosen sequence numbers. Raises `BadRequest` if there are more than a page has."""
-    chosen = visit.posted.all("number")
+    chosen = visit.chosen_numbers()
     if len(chosen) > PAGE:
         raise BadRequest(f"{number(len(chosen))} messages were chosen. At most {PAGE} can be.")
-    return [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in chosen]
+    return chosen
 
 
 def _notice(done: int, chosen: int, what: str) -> str:
-    notice = f"{counted(done, 'dead letter')} {what}."
+    notice = f"{count_in_words(done, 'dead letter')} {what}."
     if done < chosen:
         notice += f" {number(chosen - done)} could not be {what}: a receiver holds them, or they are gone."
     return notice
