@@ -267,10 +267,12 @@ def test_rows_in_flight_to_a_deleted_entity_are_discarded_and_counted(tmp_path: 
         await scene.queue()
         scene.pipeline.is_paused = False
         assert await scene.receive() == []
-        assert (await scene.core.store.run(lambda store: store.counts(NOBODY))).discarded == 2
+        assert (await scene.core.store.run(lambda store: store.entities.counts(NOBODY))).discarded == 2
         # Nothing is kept that nobody can query.
-        assert await scene.core.store.run(lambda store: store.counts(queue.id)) == Counts()
-        assert queue.id not in {each.entity for each in await scene.core.store.run(lambda store: store.highest())}
+        assert await scene.core.store.run(lambda store: store.entities.counts(queue.id)) == Counts()
+        assert queue.id not in {
+            each.entity for each in await scene.core.store.run(lambda store: store.progress.highest())
+        }
         assert scene.core.accounting.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)

@@ -180,7 +180,7 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core.store._store, "requeued", is_full)
+            patched.setattr(scene.core.store._store.requeues, "end", is_full)
             with pytest.raises(StoreFull):
                 await scene.core.chores.requeue.step()
         # The row is in the inbox, the store does not know that, and the source is deleted.
@@ -205,7 +205,7 @@ def test_messages_that_had_not_left_a_deleted_source_are_not_appended_any_more(t
         await scene.send("source", message("a", LARGE))
         await scene.flow()
         policies = scene.core.catalogues.policies
-        batch = await scene.core.store.run(lambda store: store.requeue_batch(policies, 1))
+        batch = await scene.core.store.run(lambda store: store.requeues.next_batch(policies, 1))
         await scene.delete_queue("source")
         await scene.core.chores.requeue._append(target.id, batch)
         assert (len(batch), scene.core.entrance.acceptor.last_commit) == (1, 1)
@@ -263,7 +263,7 @@ def test_a_large_message_that_cannot_be_deleted_is_not_delivered(
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core.store._store, "settle", is_full)
+            patched.setattr(scene.core.store._store.locks, "settle", is_full)
             assert await scene.taken() == ["small"]
         await scene.later(60)
         assert await scene.taken() == ["large"]

@@ -282,7 +282,7 @@ def test_messages_appended_before_a_crash_arrive_once(
                 raise StoreFull("dead")
 
             # The rows are durable in the inbox, and the store does not know.
-            monkeypatch.setattr(first.core.store._store, "requeued", die)
+            monkeypatch.setattr(first.core.store._store.requeues, "end", die)
             first.pipeline.is_paused = not has_arrived
             await first.core.chores._end_locks()
             await first.core.chores._fall_due()
@@ -319,7 +319,7 @@ def test_messages_forwarded_before_a_crash_are_not_refused_after_it(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            monkeypatch.setattr(first.core.store._store, "requeued", die)
+            monkeypatch.setattr(first.core.store._store.requeues, "end", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
                 await first.core.chores.requeue.step()
@@ -350,7 +350,7 @@ def test_messages_that_could_not_be_reported_to_the_store_are_not_appended_again
             def is_full(*arguments: object) -> None:
                 raise StoreFull("no room")
 
-            patch.setattr(scene.core.store._store, "requeued", is_full)
+            patch.setattr(scene.core.store._store.requeues, "end", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
                     await scene.core.chores.requeue.step()

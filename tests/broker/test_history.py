@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.engine.store import Action, Span, Store
+from oncebus.engine.store import Action, Span
+from oncebus.engine.store.sampler import Sampler
 from tests.broker.in_process import running_broker
 from tests.broker.scenes import Scene, play
 
@@ -57,11 +58,11 @@ def test_a_broker_whose_last_samples_fail_closes_its_store(tmp_path: Path, monke
     async def run() -> None:
         with monkeypatch.context() as broken:
 
-            def fail(self: Store, now: int) -> None:
+            def fail(self: Sampler, now: int) -> None:
                 raise sqlite3.OperationalError("disk I/O error")
 
             async with running_broker(tmp_path):
-                broken.setattr(Store, "end_samples", fail)
+                broken.setattr(Sampler, "end", fail)
         # It could not be opened again if it were still open.
         async with running_broker(tmp_path) as broker:
             assert broker.catalogue is not None

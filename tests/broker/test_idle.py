@@ -128,7 +128,7 @@ def test_a_restart_counts_as_use_and_a_deleted_entity_leaves_nothing(tmp_path: P
             assert second.broker.catalogue.find("q") is not None
             await second.later(1)
             assert second.broker.catalogue.find("q") is None
-            assert (await second.core.store.run(lambda store: store.counts(queue.id))).active == 0
+            assert (await second.core.store.run(lambda store: store.entities.counts(queue.id))).active == 0
             core = second.core
             assert queue.id not in core.accesses._last
             assert queue.id not in core.accounting._last_sent

@@ -12,7 +12,8 @@ from oncebus.broker import ingest
 from oncebus.broker.addresses import Address
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Outbox
-from oncebus.engine.store import Mode, Store
+from oncebus.engine.store import Mode
+from oncebus.engine.store.entries import Entries
 from oncebus.model.entities import Queue
 from tests.broker.in_process import InProcessPipeline, running_broker
 from tests.broker.scenes import message
@@ -46,13 +47,13 @@ def test_small_entries_are_ingested_in_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int, transactions: int
 ) -> None:
     ingested: list[tuple[int, int, int]] = []
-    one = Store.ingest
+    one = Entries.ingest
 
-    def note(store: Store, rows: pa.Table, first: int, last: int, *rest: object) -> object:
+    def note(entries: Entries, rows: pa.Table, first: int, last: int, *rest: object) -> object:
         ingested.append((first, last, rows.num_rows))
-        return one(store, rows, first, last, *rest)  # type: ignore[arg-type]
+        return one(entries, rows, first, last, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Store, "ingest", note)
+    monkeypatch.setattr(Entries, "ingest", note)
     monkeypatch.setattr(ingest, "MOST_ROWS", most_rows)
     asyncio.run(entries_wait(tmp_path, "abcd"))
     assert asyncio.run(received(tmp_path)) == ["a", "b", "c", "d"]

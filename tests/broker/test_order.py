@@ -242,7 +242,7 @@ def test_a_returning_message_arrives_once_and_counts_once_after_a_crash_at_any_p
                 raise StoreFull("dead")
 
             if not is_told:
-                monkeypatch.setattr(first.core.store._store, "requeued", die)
+                monkeypatch.setattr(first.core.store._store.requeues, "end", die)
             # This step also hands over due messages.
             assert await first.broker.resubmit("q", [number]) == [Outcome.DONE]
             if has_arrived:
@@ -262,7 +262,7 @@ def test_a_returning_message_arrives_once_and_counts_once_after_a_crash_at_any_p
             # The store does not remember origins for ever.
             await second.send("q", "last")
             await second.rounds(2)
-            assert second.core.store._store._tables.records.origins() == 0
+            assert second.core.store._store._tables.origins.count() == 0
 
     asyncio.run(run())
 

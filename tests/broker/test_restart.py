@@ -211,8 +211,8 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: Path) -
             first.core.catalogues.files.publish(first.broker.catalogue.deleted(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
-            assert (await second.core.store.run(lambda store: store.counts(queue.id))).active == 0
-            assert await second.core.store.run(lambda store: store.duplicates(queue.id)) == []
+            assert (await second.core.store.run(lambda store: store.entities.counts(queue.id))).active == 0
+            assert await second.core.store.run(lambda store: store.duplicates.page(queue.id)) == []
 
     asyncio.run(run())
 

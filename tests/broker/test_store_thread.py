@@ -34,7 +34,7 @@ def run(tmp_path: Path, plot: Callable[[StoreThread], Awaitable[None]]) -> Store
 
 def note(entity: int) -> Callable[[Store], int]:
     def work(store: Store) -> int:
-        store._tables.records.raise_highest([Highest(entity, 0, 1, 1)])
+        store._tables.progress.raise_highest([Highest(entity, 0, 1, 1)])
         return entity
 
     return work
@@ -50,7 +50,7 @@ def note_and(error: Exception, entity: int) -> Callable[[Store], int]:
 
 def noted(store: Store) -> set[int]:
     try:
-        return {mark.entity for mark in store.highest()}
+        return {mark.entity for mark in store.progress.highest()}
     finally:
         store.close()
 

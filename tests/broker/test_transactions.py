@@ -399,7 +399,7 @@ def test_large_bodies_are_written_and_deleted_with_their_messages(tmp_path: Path
         with pytest.raises(RolledBack):
             await client.commit()
         await scene.rounds()
-        unused = await scene.core.store.run(lambda store: store.unused_body_files())
+        unused = await scene.core.store.run(lambda store: store.body_files.unused())
         files = {path.name for path in scene.broker.folders.body_files.iterdir()}
         assert files == set(unused)
 
@@ -608,7 +608,7 @@ def test_a_full_inbox_after_the_commit_only_delays_the_messages(
         await scene.rounds()
         assert await scene.taken() == ["a"]
         await scene.rounds()
-        assert await scene.core.store.run(lambda store: store.last_pending()) == 0
+        assert await scene.core.store.run(lambda store: store.pending.last()) == 0
 
     play(tmp_path, plot)
 
@@ -644,11 +644,11 @@ def test_a_crash_never_leaves_half_of_a_transaction(
             store, inbox = first.core.store._store, first.core.entrance.acceptor._inbox
             with monkeypatch.context() as patched:
                 if crash == "before":
-                    patched.setattr(store, "commit_changes", die)
+                    patched.setattr(store.pending, "commit", die)
                 elif crash == "changed":
                     patched.setattr(inbox, "append", die)
                 elif crash in ("appended", "ingested"):
-                    patched.setattr(store, "pending_appended", die)
+                    patched.setattr(store.pending, "end", die)
                 await asyncio.gather(client.commit(), return_exceptions=True)
                 await first.core.background.drain()
                 if crash == "ingested":
@@ -670,8 +670,8 @@ def test_a_crash_never_leaves_half_of_a_transaction(
                 assert (q, p) == (["a"], ["b", "c"])
             found = await second.receive("p")
             assert all(len(each.body) > size for each in found)
-            assert await second.core.store.run(lambda store: store.last_pending()) == 0
-            assert await second.core.store.run(lambda store: store._tables.records.origins()) == 0
+            assert await second.core.store.run(lambda store: store.pending.last()) == 0
+            assert await second.core.store.run(lambda store: store._tables.origins.count()) == 0
             if detects and crash != "before":
                 assert len(await second.duplicates("q")) == 1
 
@@ -701,7 +701,7 @@ def test_a_second_crash_while_the_messages_are_appended_leaves_them_once(
     async def second_life(time: Any) -> None:
         async with scene(tmp_path, time) as second:
             with monkeypatch.context() as patched:
-                patched.setattr(second.core.store._store, "pending_appended", die)
+                patched.setattr(second.core.store._store.pending, "end", die)
                 for _ in range(3):
                     await asyncio.gather(second.core.committer.step(), return_exceptions=True)
                     await second.core.background.drain()
@@ -711,7 +711,7 @@ def test_a_second_crash_while_the_messages_are_appended_leaves_them_once(
         async with scene(tmp_path, time) as third:
             await third.rounds(3)
             assert await third.taken() == ["after 1", "after 2"]
-            assert await third.core.store.run(lambda store: store.last_pending()) == 0
+            assert await third.core.store.run(lambda store: store.pending.last()) == 0
 
     time = asyncio.run(first_life())
     asyncio.run(second_life(time))
@@ -735,8 +735,8 @@ def test_messages_for_an_entity_that_was_deleted_meanwhile_are_forgotten(
             await client.commit()
         await scene.delete_queue("p")
         await scene.rounds(2)
-        assert await scene.core.store.run(lambda store: store.last_pending()) == 0
-        assert await scene.core.store.run(lambda store: store.needed_body_files()) == []
+        assert await scene.core.store.run(lambda store: store.pending.last()) == 0
+        assert await scene.core.store.run(lambda store: store.body_files.needed()) == []
 
     play(tmp_path, plot)
 

@@ -267,14 +267,14 @@ def test_ingest_is_retried_until_there_is_room(
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
         store = scene.core.store._store
-        ingest = store.ingest
+        ingest = store.entries.ingest
         errors: list[Exception] = [StoreFull("no room")] * 3 + [EntryRefused("odd"), KeyError("unexpected")]
 
         def fail(*arguments: Any) -> Any:
             ingest(*arguments)
             raise errors.pop(0)
 
-        monkeypatch.setattr(store, "ingest", lambda *arguments: (fail if errors else ingest)(*arguments))
+        monkeypatch.setattr(store.entries, "ingest", lambda *arguments: (fail if errors else ingest)(*arguments))
         await scene.send("q", "a", "a")
         await scene.flow()
         counts = await scene.counts()

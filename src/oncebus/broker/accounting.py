@@ -142,7 +142,7 @@ class Accounting:
     async def refresh_sizes(self, store: StoreThread) -> None:
         """Read the sizes of all entities from the store."""
         entities = list(self._catalogues.policies)
-        self._sizes = await store.run(lambda store: {entity: store.size_of(entity) for entity in entities})
+        self._sizes = await store.run(lambda store: {entity: store.entities.size(entity) for entity in entities})
 
     def forget(self, entities: Iterable[int]) -> None:
         """Forget entities that were deleted."""

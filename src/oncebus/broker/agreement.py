@@ -35,9 +35,9 @@ def check_parts(folders: Folders, appended: int, store: Store, versions: Sequenc
 
     `appended` is the inbox's last commit, `versions` are the versions of the catalogue that exist.
     """
-    _check_positions(folders, appended, store.position())
+    _check_positions(folders, appended, store.progress.position())
     _check_catalogue(folders, appended, store, versions)
-    check_ledger(folders.outbox, Ledger.open(folders.ledger), store.judged_time())
+    check_ledger(folders.outbox, Ledger.open(folders.ledger), store.progress.judged_time())
 
 
 def _check_positions(folders: Folders, appended: int, position: int) -> None:
@@ -61,9 +61,9 @@ def _check_positions(folders: Folders, appended: int, position: int) -> None:
 
 
 def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Sequence[int]) -> None:
-    reader, position = InboxReader(folders.inbox), store.position()
+    reader, position = InboxReader(folders.inbox), store.progress.position()
     newest = max(versions, default=0)
-    named = store.catalogue_version()
+    named = store.progress.catalogue_version()
     oldest = reader.oldest()
     if oldest is not None and oldest <= appended:
         named = max(named, *reader.catalogues(appended, appended))
@@ -84,7 +84,7 @@ def check_bodies(folders: Folders, store: Store, awaited: Collection[str]) -> No
     `awaited` has the names in rows that the store has not ingested yet.
     """
     found = {*BodyFiles(folders.body_files).names()}
-    missing = sorted({name for name in (*store.needed_body_files(), *awaited) if name not in found})
+    missing = sorted({name for name in (*store.body_files.needed(), *awaited) if name not in found})
     if missing:
         raise DataMismatch(
             f"Folder '{folders.body_files}' does not have body file '{missing[0]}' of a message"

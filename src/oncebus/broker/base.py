@@ -144,14 +144,14 @@ class BrokerBase:
 
         The id `NAMESPACE` stands for all entities together. Its totals include those of deleted entities.
         """
-        return await self._read_in_steps(Store.counts, entities)
+        return await self._read_in_steps(lambda store, entity: store.entities.counts(entity), entities)
 
     async def oldest_waiting(self, entities: Sequence[int]) -> list[int | None]:
         """Return when the oldest message that waits for a receiver was enqueued, for each entity; None if none waits.
 
         A message that a receiver has locked, or whose session is locked, does not wait.
         """
-        return await self._read_in_steps(Store.oldest_waiting, entities)
+        return await self._read_in_steps(lambda store, entity: store.entities.oldest_waiting(entity), entities)
 
     async def history(self, entity: Entity | None, span: Span) -> Samples:
         """Return what happened in each slot of a span up to now, for an entity or, with None, for the namespace.
@@ -160,7 +160,7 @@ class BrokerBase:
         """
         number, since = (NAMESPACE, 0) if entity is None else (entity.id, entity.created_at)
         now = self.clock.steady()
-        return await self._store.run(lambda store: store.samples(number, span, now, since))
+        return await self._store.run(lambda store: store.samples.read(number, span, now, since))
 
     # For the subclasses
 

@@ -138,7 +138,7 @@ def sweep_bodies(body_files: BodyFiles, store: Store, awaited: Collection[str]) 
     Nobody may be writing. `awaited` are the names in rows of the inbox that the store has not ingested yet.
     """
     try:
-        orphans = store.unknown_body_files([name for name in body_files.names() if name not in awaited])
+        orphans = store.body_files.unknown([name for name in body_files.names() if name not in awaited])
         body_files.delete(orphans)
         body_files.delete_unfinished()
     except (OSError, InboxError) as error:

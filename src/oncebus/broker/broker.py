@@ -80,7 +80,7 @@ class Broker(Receiving, Looking):
         if not wants_original or entity is None:
             return await self.send(path, messages)
         # The records of these messages come after all that are there now.
-        after = (await self._store.run(lambda store: store.counts(entity.id))).duplicates
+        after = (await self._store.run(lambda store: store.entities.counts(entity.id))).duplicates
         numbers = await self.send(path, messages)
         await self._see_sends(entity)
         asked = {numbers[at]: stored_id(each) for at in wants_original if (each := messages[at].message_id)}
@@ -92,7 +92,7 @@ class Broker(Receiving, Looking):
 
         `asked` has the id of each. Reads only duplicates that were recorded after the duplicate `after`.
         """
-        last = (await self._store.run(lambda store: store.counts(entity))).duplicates
+        last = (await self._store.run(lambda store: store.entities.counts(entity))).duplicates
         ids = sorted(set(asked.values()))
         found: dict[int, int] = {}
         for start in range(after, last, RECORDS_AT_ONCE):
@@ -101,7 +101,7 @@ class Broker(Receiving, Looking):
                 some = ids[at : at + IDS_AT_ONCE]
                 # Others use the store between two steps.
                 dropped = await self._store.run(
-                    partial(Store.originals, entity=entity, message_ids=some, after=start, through=through)
+                    partial(_originals, entity=entity, message_ids=some, after=start, through=through)
                 )
                 # The others are those of other requests.
                 found |= {number: original for number, original in dropped.items() if number in asked}
@@ -156,7 +156,7 @@ class Broker(Receiving, Looking):
         """Cancel scheduled messages. Return an outcome for each."""
         entity = addresses.sendable(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.cancel_scheduled(entity.id, sequences))
+        return await self._store.run(lambda store: store.scheduled.cancel(entity.id, sequences))
 
     async def forget(
         self, path: str, message_id: str, *, session: str | None = None, partition_key: str | None = None
@@ -174,7 +174,7 @@ class Broker(Receiving, Looking):
         rows, appended = self._core.entrance.submit([Admitted(entity, message, is_checked=True, is_forget=True)])
         await appended
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.forget_at(entity.id, rows[0]["sequence"]))
+        return await self._store.run(lambda store: store.forgets.at(entity.id, rows[0]["sequence"]))
 
     # Queries
 
@@ -182,7 +182,7 @@ class Broker(Receiving, Looking):
         """Return the counts of an entity, including messages that were sent before the call."""
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.counts(entity.id))
+        return await self._store.run(lambda store: store.entities.counts(entity.id))
 
     async def duplicates(
         self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
@@ -194,34 +194,34 @@ class Broker(Receiving, Looking):
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._store.run(
-            lambda store: store.duplicates(entity.id, message_id=message_id, since=since, limit=limit, after=after)
+            lambda store: store.duplicates.page(entity.id, message_id=message_id, since=since, limit=limit, after=after)
         )
 
     async def forgets(self, path: str, limit: int = 100, after: int = 0) -> list[Forget]:
         """Return a page of the forgets of a queue or topic, oldest first. `after` is as for `duplicates`."""
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.forgets(entity.id, limit, after))
+        return await self._store.run(lambda store: store.forgets.page(entity.id, limit, after))
 
     async def newest_forgets(self, path: str, limit: int = 100) -> list[Forget]:
         """Return the newest forgets of a queue or topic, newest first."""
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.newest_forgets(entity.id, limit))
+        return await self._store.run(lambda store: store.forgets.newest(entity.id, limit))
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
         """Return a page of the quarantined messages, of one entity or of all. `after` is as for `duplicates`."""
         entity = addresses.found(self.catalogue, path).id if path is not None else None
-        return await self._store.run(lambda store: store.quarantined(entity, limit, after))
+        return await self._store.run(lambda store: store.quarantine.page(entity, limit, after))
 
     async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
         """Delete quarantined messages for good. Return an outcome for each."""
-        return await self._store.run(lambda store: store.discard_quarantined(numbers))
+        return await self._store.run(lambda store: store.quarantine.discard(numbers))
 
     async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
         """Send quarantined messages through the pipeline again, without detection. Return an outcome for each."""
         policies, now = self._core.catalogues.policies, self.clock.steady()
-        outcomes = await self._store.run(lambda store: store.release_quarantined(numbers, policies, now))
+        outcomes = await self._store.run(lambda store: store.quarantine.release(numbers, policies, now))
         self._core.chores.wake()
         return outcomes
 
@@ -235,7 +235,7 @@ class Broker(Receiving, Looking):
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._store.run(
-            lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue, session)
+            lambda store: store.messages.delete_oldest(entity.id, enqueued_before, count, address.sub_queue, session)
         )
 
     async def purge(self, address: Address, before: int | None = None) -> Purged:
@@ -256,7 +256,7 @@ class Broker(Receiving, Looking):
                 partial(_purge, entity=entity.id, before=before, sub_queue=address.sub_queue, after=after)
             )
             deleted += step
-        counts = await self._store.run(lambda store: store.counts(entity.id))
+        counts = await self._store.run(lambda store: store.entities.counts(entity.id))
         left = {
             SubQueue.MAIN: counts.active + counts.deferred + counts.scheduled,
             SubQueue.DEAD_LETTER: counts.dead_letter,
@@ -272,7 +272,9 @@ class Broker(Receiving, Looking):
         entity = addresses.holding(self.catalogue, Address(path))
         policy, now, behind = self._policy(entity), self.clock.stamp(), self.clock.behind()
         self._core.accesses.note_use(entity)
-        outcomes = await self._store.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
+        outcomes = await self._store.run(
+            lambda store: store.dead_letters.resubmit(entity.id, sequences, policy, now, behind=behind)
+        )
         self._core.arrivals.notify([Place(entity.id, SubQueue.MAIN)])
         # Their return is durable already. Append them now, so that the caller's next query waits for them as for sends.
         await self._core.chores.forward()
@@ -280,4 +282,8 @@ class Broker(Receiving, Looking):
 
 
 def _purge(store: Store, *, entity: int, before: int, sub_queue: SubQueue, after: int) -> tuple[int, int | None]:
-    return store.purge(entity, before, PURGED_AT_ONCE, sub_queue, after, PURGE_READS_AT_ONCE)
+    return store.messages.purge(entity, before, PURGED_AT_ONCE, sub_queue, after, PURGE_READS_AT_ONCE)
+
+
+def _originals(store: Store, *, entity: int, message_ids: Sequence[str], after: int, through: int) -> dict[int, int]:
+    return store.duplicates.originals(entity, message_ids, after, through)

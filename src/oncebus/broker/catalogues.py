@@ -97,8 +97,8 @@ class Catalogues:
 
     async def _delete(self, entities: set[int], version: int, appended: int) -> None:
         def delete(store: Store) -> None:
-            store.delete_entities(sorted(entities), appended)
-            store.note_catalogue(version)
+            store.entities.delete(sorted(entities), appended)
+            store.progress.note_catalogue(version)
 
         try:
             await self._store.run(delete)

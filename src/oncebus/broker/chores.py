@@ -159,7 +159,7 @@ class Chores:
     async def _end_locks(self) -> bool:
         core = self._core
         policies, now = core.catalogues.policies, core.clock.steady()
-        sweep = await core.store.run(lambda store: store.expire_locks(policies, now))
+        sweep = await core.store.run(lambda store: store.locks.expire(policies, now))
         self._next_end = sweep.next
         return self._notify(sweep)
 
@@ -179,27 +179,27 @@ class Chores:
         # Raises while the clock is wrong: due messages could not be stamped, and here they can still be cancelled.
         core.clock.stamp()
         policies, now = core.catalogues.policies, core.clock.steady()
-        sweep = await core.store.run(lambda store: store.due(policies, now))
+        sweep = await core.store.run(lambda store: store.scheduled.send_due(policies, now))
         self._next_due = sweep.next
         return self._notify(sweep)
 
     async def _expire(self) -> bool:
         core = self._core
         policies, now = core.catalogues.policies, core.clock.steady()
-        return self._notify(await core.store.run(lambda store: store.expire(policies, now)))
+        return self._notify(await core.store.run(lambda store: store.messages.expire(policies, now)))
 
     async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.store.run(lambda store: store.prune_duplicates(now))
+        await self._core.store.run(lambda store: store.duplicates.prune(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
         if not core.entrance.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.store.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
+        unused = await core.store.run(lambda store: store.body_files.unused(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.store.run(lambda store: store.forget_body_files(deleted))
+            await core.store.run(lambda store: store.body_files.forget(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
@@ -208,7 +208,7 @@ class Chores:
             return
 
         def with_scheduled(store: Store) -> set[int]:
-            return {each.id for each in idle if store.counts(each.id).scheduled}
+            return {each.id for each in idle if store.entities.counts(each.id).scheduled}
 
         # A scheduled message counts as future use.
         waiting = await core.store.run(with_scheduled)
@@ -229,7 +229,7 @@ class Chores:
     async def _take_sample(self) -> None:
         now = self._core.clock.steady()
         if (slot := Span.TEN_MINUTES.slot(now)) != self._slot:
-            await self._core.store.run(lambda store: store.take_sample(now))
+            await self._core.store.run(lambda store: store.samples.take(now))
             self._slot = slot
 
     def _notify(self, sweep: Sweep) -> bool:

@@ -181,7 +181,7 @@ class Committer:
             # After the commit it would be too late to find that a message cannot be read.
             _incoming(each)
         policies, now, began = core.catalogues.policies, core.clock.steady(), core.clock.passed()
-        pending = await core.store.run(lambda store: store.commit_changes(changes, sent, policies, now))
+        pending = await core.store.run(lambda store: store.pending.commit(changes, sent, policies, now))
         settlements = [settlement for _, settlement, _ in changes.settlements]
         core.tracing.settled(settlements, [Outcome.DONE] * len(settlements), began)
         put_back = {entity for entity, each, _ in changes.settlements if each.action is not Action.COMPLETE}
@@ -223,7 +223,7 @@ class Committer:
 
     async def _report(self, pending: Sequence[Pending], commit: int) -> None:
         """Tell the store which messages have been appended. Until then, the next broker would append them again."""
-        await self.core.store.run(lambda store: store.pending_appended(pending, commit))
+        await self.core.store.run(lambda store: store.pending.end(pending, commit))
 
     def _admit_pending(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Admitted]:
         admitted: list[Admitted] = []
@@ -243,7 +243,7 @@ class Committer:
             # It may have appended messages without reporting them. Once the store has ingested them, it knows them.
             return False
         appended = core.entrance.acceptor.last_commit
-        pending = await core.store.run(lambda store: store.next_pending(resumed, left, appended))
+        pending = await core.store.run(lambda store: store.pending.next(resumed, left, appended))
         if not pending:
             self._left = 0
             return False

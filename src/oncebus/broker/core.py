@@ -51,20 +51,20 @@ class Core:
         silent_for: float,
         clock: Clock | None,
     ) -> None:
-        marks = inbox.unread_marks(store.position())
+        marks = inbox.unread_marks(store.progress.position())
         self.folders = folders
         self.clock = clock or Clock()
         stored = {
-            f"store '{folders.store}'": store.newest_time(),
+            f"store '{folders.store}'": store.progress.newest_time(),
             f"inbox '{folders.inbox}'": marks.time or 0,
             f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
         }
-        check_stored_times(stored, self.clock.now(), folders.data, store.last_lock_end())
+        check_stored_times(stored, self.clock.now(), folders.data, store.locks.last_end())
         self.clock.begin_at(max(0, *stored.values()))
         passed = self.clock.passed
         self.latencies = Latencies()
         self.arrivals = Arrivals()
-        self.progress = Progress(store.position(), inbox.last_commit)
+        self.progress = Progress(store.progress.position(), inbox.last_commit)
         self.accesses = Accesses(passed)
         self.consumers = Consumers(passed)
         self.refusals = Refusals(self.clock.now)
@@ -85,19 +85,19 @@ class Core:
         self.tracing = Tracing(self.catalogues)
         use = Use(self.accesses, self.arrivals, passed)
         shares = Shares(passed, lambda entity: use.is_alone(entity, self.catalogues.current))
-        sizes = {entity: store.size_of(entity) for entity in self.catalogues.policies}
+        sizes = {entity: store.entities.size(entity) for entity in self.catalogues.policies}
         self.accounting = Accounting(
             self.catalogues, shares, self.clock, self.progress, self.latencies, most_bytes, sizes
         )
         numbers = SequenceNumbers(
-            [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
+            [(mark.entity, mark.partition, mark.sequence) for mark in store.progress.highest()]
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
         )
         self.entrance = Entrance(
             inbox, self.latencies.commit, numbers, self.clock, self.catalogues, self.accounting, self.bodies
         )
         self.admission = Admission(self.catalogues, self.accounting, self.accesses)
-        self.committer = Committer(self, store.last_pending())
+        self.committer = Committer(self, store.pending.last())
         self.ingester = Ingester(self, silent_for)
         self.chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,7 +133,7 @@ class Core:
             _forget_deleted(store, catalogue, inbox.last_commit)
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
             with store.transaction():
-                store.begin_samples(core.clock.steady())
+                store.samples.begin(core.clock.steady())
             awaited = core.accounting.note_left(folders.inbox)
             check_bodies(folders, store, awaited)
             sweep_bodies(BodyFiles(folders.body_files), store, awaited)
@@ -159,7 +159,7 @@ class Core:
         await self.entrance.acceptor.close()
         try:
             now = self.clock.steady()
-            await self.store.run(lambda store: store.end_samples(now))
+            await self.store.run(lambda store: store.samples.end(now))
         except Exception as error:
             # Whatever it is, the store must still be closed.
             log.warning("Cannot write the last samples: %s", error)
@@ -190,7 +190,7 @@ def _warn_of_long_windows(catalogue: Catalogue) -> None:
 
 def _forget_deleted(store: Store, catalogue: Catalogue, appended: int) -> None:
     """Finish the deletion of entities that a crash interrupted."""
-    deleted = {mark.entity for mark in store.highest() if catalogue.entity(mark.entity) is None}
+    deleted = {mark.entity for mark in store.progress.highest() if catalogue.entity(mark.entity) is None}
     if deleted:
         with store.transaction():
-            store.delete_entities(sorted(deleted), appended)
+            store.entities.delete(sorted(deleted), appended)

@@ -157,8 +157,8 @@ class Ingester:
             rows = _expiring_later(rows, behind)
 
         def ingest(store: Store) -> tuple[IngestReport, dict[int, int]]:
-            report = store.ingest(rows, after + 1, last.last, policies, now)
-            return report, {entity: store.size_of(entity) for entity in report.counted}
+            report = store.entries.ingest(rows, after + 1, last.last, policies, now)
+            return report, {entity: store.entities.size(entity) for entity in report.counted}
 
         report, sizes = await core.store.run(ingest)
         # By the wall clock, because files have no other: a step of the clock only spoils a figure.

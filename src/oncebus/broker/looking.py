@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -57,18 +57,12 @@ class Looking(BrokerBase):
         await self._see_sends(entity)
         numbers: list[int] = []
         at = start
+
+        def search(store: Store, start: int) -> tuple[list[int], int | None]:
+            return store.messages.search(entity.id, address.sub_queue, start, READ_AT_ONCE, message_id, session)
+
         for _ in range(MOST_READ // READ_AT_ONCE):
-            some, following = await self._store.run(
-                partial(
-                    Store.search,
-                    entity=entity.id,
-                    sub_queue=address.sub_queue,
-                    start=at,
-                    most_read=READ_AT_ONCE,
-                    message_id=message_id,
-                    session=session,
-                )
-            )
+            some, following = await self._store.run(partial(search, start=at))
             numbers += some
             if following is None or len(numbers) >= count:
                 break
@@ -83,7 +77,7 @@ class Looking(BrokerBase):
                 # Others may have received the message meanwhile; then this finds a later one.
                 found += [
                     each
-                    for each in store.peek(entity.id, number, 1, now, None, address.sub_queue)
+                    for each in store.messages.peek(entity.id, number, 1, now, None, address.sub_queue)
                     if each.sequence == number
                 ]
                 if most_bytes is not None and sum(each.size for each in found) >= most_bytes:
@@ -99,9 +93,12 @@ class Looking(BrokerBase):
         """Return messages of all entities with this id, newest first. Reads at most `MOST_READ` messages."""
         found: list[Found] = []
         at = before
+
+        def search(store: Store, before: int) -> tuple[list[Found], int | None]:
+            return store.messages.search_everywhere(message_id, before, READ_AT_ONCE)
+
         for _ in range(MOST_READ // READ_AT_ONCE):
-            search = partial(Store.search_everywhere, message_id=message_id, before=at, most_read=READ_AT_ONCE)
-            some, following = await self._store.run(search)
+            some, following = await self._store.run(partial(search, before=at))
             found += some
             if following is None or len(found) >= count:
                 break
@@ -110,11 +107,11 @@ class Looking(BrokerBase):
 
     async def search_quarantine(self, message_id: str) -> list[int]:
         """Return the entities that quarantined messages with this id were sent to. Reads the newest `READ_AT_ONCE`."""
-        return await self._store.run(lambda store: store.search_quarantine(message_id, READ_AT_ONCE))
+        return await self._store.run(lambda store: store.quarantine.search(message_id, READ_AT_ONCE))
 
     async def present(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these numbers that are still there, dead letters included."""
-        return await self._store.run(lambda store: store.present(entity, sequences))
+        return await self._store.run(lambda store: store.messages.at(entity, sequences))
 
     async def newest_duplicates(
         self, path: str, *, since: int = 0, limit: int = 100, before: int | None = None
@@ -125,31 +122,31 @@ class Looking(BrokerBase):
         """
         entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.newest_duplicates(entity.id, since, limit, before))
+        return await self._store.run(lambda store: store.duplicates.newest(entity.id, since, limit, before))
 
     async def newest_duplicates_of_all(self, *, since: int = 0, limit: int = 100) -> list[Duplicate]:
         """Return the newest dropped duplicates of all queues and topics since a time, newest first."""
-        entities = self._detecting()
-        found: list[Duplicate] = []
-        for start in range(0, len(entities), COUNTED_AT_ONCE):
-            some = entities[start : start + COUNTED_AT_ONCE]
-            found += await self._store.run(partial(Store.newest_duplicates_of, entities=some, since=since, limit=limit))
-        return sorted(found, key=lambda each: -each.time)[:limit]
+        return await self._merge_duplicates(lambda store, some: store.duplicates.newest_of(some, since, limit), limit)
 
     async def duplicates_since(self, path: str, since: int) -> int:
         """Return how many dropped duplicates of a queue or topic are on record since a time."""
         entity = addresses.found(self.catalogue, path)
-        return await self._store.run(lambda store: store.duplicates_since(entity.id, since))
+        return await self._store.run(lambda store: store.duplicates.count_since(entity.id, since))
 
     async def duplicates_with_id(self, message_id: str, limit: int = 100) -> list[Duplicate]:
         """Return the newest dropped duplicates of all queues and topics with this id, newest first."""
+        return await self._merge_duplicates(
+            lambda store, some: store.duplicates.newest_with_id(some, message_id, limit), limit
+        )
+
+    async def _merge_duplicates(
+        self, read: Callable[[Store, Sequence[int]], list[Duplicate]], limit: int
+    ) -> list[Duplicate]:
+        """Call `read` for all queues and topics that detect duplicates, in steps. Return the newest ones."""
         entities = self._detecting()
         found: list[Duplicate] = []
         for start in range(0, len(entities), COUNTED_AT_ONCE):
-            some = entities[start : start + COUNTED_AT_ONCE]
-            found += await self._store.run(
-                partial(Store.newest_duplicates_with_id, entities=some, message_id=message_id, limit=limit)
-            )
+            found += await self._store.run(partial(_read_some, read, entities[start : start + COUNTED_AT_ONCE]))
         return sorted(found, key=lambda each: -each.time)[:limit]
 
     def _detecting(self) -> list[int]:
@@ -161,4 +158,10 @@ class Looking(BrokerBase):
         """Delete dead letters for good. Return an outcome for each."""
         entity = addresses.holding(self.catalogue, address)
         self._core.accesses.note_use(entity)
-        return await self._store.run(lambda store: store.discard_dead_letters(entity.id, sequences, address.sub_queue))
+        return await self._store.run(lambda store: store.dead_letters.discard(entity.id, sequences, address.sub_queue))
+
+
+def _read_some(
+    read: Callable[[Store, Sequence[int]], list[Duplicate]], entities: Sequence[int], store: Store
+) -> list[Duplicate]:
+    return read(store, entities)

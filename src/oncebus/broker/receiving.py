@@ -64,7 +64,7 @@ class Receiving(BrokerBase):
             if address.sub_queue is SubQueue.MAIN:
                 self.consumers.note(entity.id)
             return await self._store.run(
-                lambda store: store.receive(
+                lambda store: store.messages.receive(
                     entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
                 ),
                 unwanted=lambda messages: self._put_back(entity, messages),
@@ -103,7 +103,7 @@ class Receiving(BrokerBase):
         await self._see_sends(entity)
         policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
         found = await self._store.run(
-            lambda store: store.receive_deferred(
+            lambda store: store.messages.receive_deferred(
                 entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
             ),
             unwanted=lambda messages: self._put_back(entity, messages),
@@ -123,7 +123,9 @@ class Receiving(BrokerBase):
         enlisted = self._core.committer.enlisted
         taken = {each.token for each in settlements if each.token in enlisted} if enlisted else set()
         free = [each for each in settlements if each.token not in taken] if taken else settlements
-        outcomes = await self._store.run(lambda store: store.settle(entity.id, free, policy, now, session=session))
+        outcomes = await self._store.run(
+            lambda store: store.locks.settle(entity.id, free, policy, now, session=session)
+        )
         if taken:
             done = iter(outcomes)
             outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
@@ -148,7 +150,7 @@ class Receiving(BrokerBase):
         entity = addresses.holding(self.catalogue, address)
         policy, now = self._policy(entity), self.clock.steady()
         self._core.accesses.note_use(entity)
-        return await self._store.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
+        return await self._store.run(lambda store: store.locks.renew(entity.id, tokens, policy, now))
 
     async def locked_until(
         self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
@@ -156,7 +158,7 @@ class Receiving(BrokerBase):
         """Return when the locks with these tokens expire; None for each that is lost."""
         entity = addresses.holding(self.catalogue, address)
         now = self.clock.steady()
-        return await self._store.run(lambda store: store.locked_until(entity.id, tokens, now, session))
+        return await self._store.run(lambda store: store.locks.ends(entity.id, tokens, now, session))
 
     async def peek(
         self,
@@ -172,7 +174,9 @@ class Receiving(BrokerBase):
         await self._see_sends(entity)
         now = self.clock.steady()
         found = await self._store.run(
-            lambda store: store.peek(entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes)
+            lambda store: store.messages.peek(
+                entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes
+            )
         )
         return await with_bodies(found, self._core.bodies)
 
@@ -191,7 +195,7 @@ class Receiving(BrokerBase):
             self._core.accesses.note_use(entity)
             self.consumers.note(entity.id)
             return await self._store.run(
-                lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._release
+                lambda store: store.sessions.accept(entity.id, session, policy, now), unwanted=self._release
             )
 
         return await self._wait_at(place, attempt, Patience(wait))
@@ -199,24 +203,24 @@ class Receiving(BrokerBase):
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Renew the lock of a session. Raises `SessionLockLost`."""
         policy, now = self._policy(self._of_lock(lock)), self.clock.steady()
-        return await self._store.run(lambda store: store.renew_session(lock, policy, now))
+        return await self._store.run(lambda store: store.sessions.renew(lock, policy, now))
 
     async def release_session(self, lock: SessionLock) -> None:
         """Release a session and the messages that were received in it and not settled."""
         policy = self._policy(self._of_lock(lock))
-        sweep = await self._store.run(lambda store: store.release_session(lock, policy))
+        sweep = await self._store.run(lambda store: store.sessions.release(lock, policy))
         self._core.arrivals.notify(sweep.arrived)
 
     async def session_state(self, lock: SessionLock) -> bytes | None:
         """Return the state that receivers have stored in a session."""
         self._of_lock(lock)
-        return await self._store.run(lambda store: store.session_state(lock.entity, lock.session))
+        return await self._store.run(lambda store: store.sessions.state(lock.entity, lock.session))
 
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         self._of_lock(lock)
         now = self.clock.steady()
-        await self._store.run(lambda store: store.set_session_state(lock, state, now))
+        await self._store.run(lambda store: store.sessions.set_state(lock, state, now))
 
     async def sessions(
         self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
@@ -227,7 +231,7 @@ class Receiving(BrokerBase):
         """
         entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
-        return await self._store.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
+        return await self._store.run(lambda store: store.sessions.names(entity.id, limit, updated_since, after))
 
     # Helpers
 

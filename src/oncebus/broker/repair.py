@@ -42,7 +42,7 @@ def give_up_ledger(folders: Folders, now: int) -> Path | None:
             disk.replace(folders.ledger, aside)
             disk.sync(folders.data)
         with store.transaction():
-            store.forget_judged()
+            store.progress.forget_judged()
         disk.delete(folders.repair)
         disk.sync(folders.data)
     return aside if aside.exists() else None

@@ -55,9 +55,9 @@ class Requeuer:
             return False
         policies, appended = core.catalogues.policies, core.entrance.acceptor.last_commit
         if not self._has_begun:
-            await core.store.run(lambda store: store.begin_requeue(appended))
+            await core.store.run(lambda store: store.requeues.begin(appended))
             self._has_begun = True
-        batch = await core.store.run(lambda store: store.requeue_batch(policies, appended))
+        batch = await core.store.run(lambda store: store.requeues.next_batch(policies, appended))
         by_target: dict[int, list[Requeue]] = {}
         for requeue in batch:
             by_target.setdefault(requeue.target, []).append(requeue)
@@ -96,7 +96,7 @@ class Requeuer:
 
             def refuse(store: Store) -> None:
                 for requeue, reason, text in refused:
-                    store.requeue_refused([requeue], reason, text)
+                    store.requeues.refuse([requeue], reason, text)
 
             await core.store.run(refuse)
 
@@ -147,8 +147,8 @@ def _note_requeued(requeues: Sequence[Requeue], commit: int, store: Store) -> di
 
     Return the new size of each entity they came from.
     """
-    store.requeued(requeues, commit)
-    return {entity: store.size_of(entity) for entity in {requeue.message.entity for requeue in requeues}}
+    store.requeues.end(requeues, commit)
+    return {entity: store.entities.size(entity) for entity in {requeue.message.entity for requeue in requeues}}
 
 
 def _identity(message: Message, is_judged: bool) -> str | bytes:

@@ -396,7 +396,9 @@ class Work:
         now, is_partitioned = self._core.clock.steady(), self._core.catalogues.policies[entity.id].partitioned
         self._core.accesses.note_use(entity)
         taken = self.transaction.enlist([each.token for each in settlements])
-        found = await self._core.store.run(lambda store: store.settleable(entity.id, settlements, now, session))
+        found = await self._core.store.run(
+            lambda store: store.locks.check_settlements(entity.id, settlements, now, session)
+        )
         changes = self.transaction.collected().changes
         if is_partitioned:
             self.transaction.keep_to(entity, (partition_in(each) for each in found if isinstance(each, int)))
@@ -423,7 +425,7 @@ class Work:
         self._check_count(len(changes.cancelled) + len(sequences))
         self.transaction.hold(_CHANGE_BYTES * len(sequences))
         await self._see_sends(entity)
-        outcomes = await self._core.store.run(lambda store: store.cancellable(entity.id, sequences))
+        outcomes = await self._core.store.run(lambda store: store.scheduled.check(entity.id, sequences))
         changes = self.transaction.collected().changes
         self._check_outcomes(outcomes)
         changes.cancelled += [(entity.id, sequence) for sequence in sequences]
@@ -440,7 +442,7 @@ class Work:
         self._check_count(len(changes.states) + 1)
         self.transaction.hold(_CHANGE_BYTES + len(state or b""))
         now = self._core.clock.steady()
-        await self._core.store.run(lambda store: store.check_session(lock, now))
+        await self._core.store.run(lambda store: store.sessions.check(lock, now))
         self.transaction.collected().changes.states.append((lock, state))
 
     def _check_count(self, count: int) -> None:

@@ -44,9 +44,9 @@ def take(
     store: Store, rows: Sequence[Mapping[str, Any]], policies: Mapping[int, Policy], now: int = START
 ) -> IngestReport:
     """Ingest rows as the next commit."""
-    commit = store.position() + 1
+    commit = store.progress.position() + 1
     with store.transaction():
-        return store.ingest(entry(rows, commit), commit, commit, policies, now)
+        return store.entries.ingest(entry(rows, commit), commit, commit, policies, now)
 
 
 def again(requeue: Requeue, sequence: int, **more: Any) -> dict[str, Any]:
@@ -60,9 +60,9 @@ def again(requeue: Requeue, sequence: int, **more: Any) -> dict[str, Any]:
 def come_back(store: Store, policies: Mapping[int, Policy], first_sequence: int, now: int = START) -> None:
     """Requeue messages through the inbox, with numbers from `first_sequence` on."""
     with store.transaction():
-        requeues = store.requeue_batch(policies, store.position())
-    commit = store.position() + 1
+        requeues = store.requeues.next_batch(policies, store.progress.position())
+    commit = store.progress.position() + 1
     with store.transaction():
-        store.requeued(requeues, commit)
+        store.requeues.end(requeues, commit)
     rows = [again(each, number, time=now) for number, each in enumerate(requeues, start=first_sequence)]
     take(store, rows, policies, now)

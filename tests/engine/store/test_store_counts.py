@@ -26,22 +26,22 @@ POLICIES = {QUEUE: POLICY, TOPIC: Policy(Kind.TOPIC), COPIES: Policy(Kind.SUBSCR
 
 
 def fill(store: Store, count: int, **fields: Any) -> None:
-    first = 1 + 100 * store.position()
+    first = 1 + 100 * store.progress.position()
     take(store, [{"entity": QUEUE, "sequence": first + number, **fields} for number in range(count)], POLICIES)
 
 
 def receive(store: Store, count: int = 9, now: int = START, **more: Any) -> list[Message]:
     with store.transaction():
-        return store.receive(QUEUE, count, more.pop("mode", Mode.PEEK_LOCK), POLICY, now, **more)
+        return store.messages.receive(QUEUE, count, more.pop("mode", Mode.PEEK_LOCK), POLICY, now, **more)
 
 
 def settle(store: Store, messages: list[Message], action: Action, now: int = START) -> None:
     with store.transaction():
-        store.settle(QUEUE, [Settlement(action, message.token or b"") for message in messages], POLICY, now)
+        store.locks.settle(QUEUE, [Settlement(action, message.token or b"") for message in messages], POLICY, now)
 
 
 def totals(store: Store, entity: int = QUEUE) -> dict[str, int]:
-    counts = store.counts(entity)
+    counts = store.entities.counts(entity)
     names = ("outgoing", "completed", "abandoned", "dead_lettered", "expired")
     return {name: getattr(counts, name) for name in names if getattr(counts, name)}
 
@@ -83,7 +83,7 @@ def test_a_message_that_expires_is_counted_whether_it_is_deleted_or_dead_lettere
     fill(store, 2, expires=START + 1)
     assert receive(store, now=START + 1) == []
     with store.transaction():
-        store.expire(POLICIES, START + 1)
+        store.messages.expire(POLICIES, START + 1)
     assert totals(store) == {"expired": 2}
 
 
@@ -94,14 +94,14 @@ def test_a_transaction_counts_as_a_settlement_does(store: Store) -> None:
     for message, action in ((one, Action.COMPLETE), (two, Action.ABANDON)):
         changes.settlements.append((QUEUE, Settlement(action, message.token or b""), None))
     with store.transaction():
-        store.commit_changes(changes, [], POLICIES, START)
+        store.pending.commit(changes, [], POLICIES, START)
     assert totals(store) == {"outgoing": 2, "completed": 1, "abandoned": 1}
 
 
 def test_a_failed_transaction_counts_nothing(store: Store) -> None:
     fill(store, 2)
     with suppress(ZeroDivisionError), store.transaction():
-        store.receive(QUEUE, 1, Mode.RECEIVE_AND_DELETE, POLICY, START)
+        store.messages.receive(QUEUE, 1, Mode.RECEIVE_AND_DELETE, POLICY, START)
         raise ZeroDivisionError
     assert totals(store) == {}
     assert totals(store, NAMESPACE) == {}
@@ -111,25 +111,25 @@ def test_the_namespace_keeps_the_totals_of_deleted_entities_but_not_their_messag
     take(store, [{"entity": TOPIC, "destination": COPIES}], POLICIES)
     fill(store, 3)
     settle(store, receive(store, 1), Action.COMPLETE)
-    held = store.counts(NAMESPACE)
+    held = store.entities.counts(NAMESPACE)
     assert (held.incoming, held.new, held.active, held.size) == (4, 4, 3, 300)
     with store.transaction():
-        store.delete_entities([QUEUE], store.position())
-    kept = store.counts(NAMESPACE)
+        store.entities.delete([QUEUE], store.progress.position())
+    kept = store.entities.counts(NAMESPACE)
     assert (kept.incoming, kept.outgoing, kept.completed, kept.active, kept.size) == (4, 1, 1, 1, 100)
-    assert store.counts(QUEUE) == Counts()
+    assert store.entities.counts(QUEUE) == Counts()
 
 
 def test_the_oldest_message_that_waits_is_the_first_one_without_a_lock(store: Store) -> None:
-    assert store.oldest_waiting(QUEUE) is None
+    assert store.entities.oldest_waiting(QUEUE) is None
     for age in (30, 20, 10):
         fill(store, 1, time=START - age * SECOND)
-    assert store.oldest_waiting(QUEUE) == START - 30 * SECOND
+    assert store.entities.oldest_waiting(QUEUE) == START - 30 * SECOND
     (first,) = receive(store, 1)
-    assert store.oldest_waiting(QUEUE) == START - 20 * SECOND
+    assert store.entities.oldest_waiting(QUEUE) == START - 20 * SECOND
     settle(store, [first], Action.DEAD_LETTER)
     receive(store)
-    assert store.oldest_waiting(QUEUE) is None
+    assert store.entities.oldest_waiting(QUEUE) is None
 
 
 def test_messages_of_a_locked_session_do_not_wait(store: Store) -> None:
@@ -139,7 +139,7 @@ def test_messages_of_a_locked_session_do_not_wait(store: Store) -> None:
         for number, (session, age) in enumerate([("a", 30), ("b", 20), ("a", 10)], 1)
     ]
     take(store, rows, {QUEUE: policy})
-    assert store.oldest_waiting(QUEUE) == START - 30
+    assert store.entities.oldest_waiting(QUEUE) == START - 30
     with store.transaction():
-        store.accept_session(QUEUE, "a", policy, START)
-    assert store.oldest_waiting(QUEUE) == START - 20
+        store.sessions.accept(QUEUE, "a", policy, START)
+    assert store.entities.oldest_waiting(QUEUE) == START - 20

@@ -35,22 +35,22 @@ POLICIES = {
 
 
 def numbers(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> list[int]:
-    return [message.sequence for message in store.peek(entity, 0, 1000, START, sub_queue=sub_queue)]
+    return [message.sequence for message in store.messages.peek(entity, 0, 1000, START, sub_queue=sub_queue)]
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (1, 1), (3, 3), (2, 1), (0, 0)])
 def test_an_entry_that_does_not_continue_is_refused(store: Store, first: int, last: int) -> None:
     take(store, [{"entity": QUEUE}], POLICIES)
     with pytest.raises(EntryRefused, match="does not continue at commit 2"), store.transaction():
-        store.ingest(entry([{"entity": QUEUE, "sequence": 2}]), first, last, POLICIES, START)
-    assert store.position() == 1
+        store.entries.ingest(entry([{"entity": QUEUE, "sequence": 2}]), first, last, POLICIES, START)
+    assert store.progress.position() == 1
     assert numbers(store, QUEUE) == [1]
 
 
 def test_an_entry_of_many_commits_moves_the_position_to_its_last(store: Store) -> None:
     with store.transaction():
-        store.ingest(entry([]), 1, 5, POLICIES, START)
-    assert store.position() == 5
+        store.entries.ingest(entry([]), 1, 5, POLICIES, START)
+    assert store.progress.position() == 5
 
 
 def test_a_message_keeps_all_it_came_with(store: Store) -> None:
@@ -70,7 +70,7 @@ def test_a_message_keeps_all_it_came_with(store: Store) -> None:
     }
     report = take(store, [row], POLICIES)
     assert report.arrived == {Place(QUEUE, SubQueue.MAIN)}
-    (message,) = store.peek(QUEUE, 0, 9, START)
+    (message,) = store.messages.peek(QUEUE, 0, 9, START)
     assert {name: getattr(message, name) for name in row if not name.startswith("origin_")} == {
         name: value for name, value in row.items() if not name.startswith("origin_")
     }
@@ -90,11 +90,17 @@ def test_a_subscription_numbers_its_own_copies(store: Store) -> None:
     take(store, fan_out(5, third + 1, 8), POLICIES)
     take(store, fan_out(third + 9, 11), POLICIES)
     assert numbers(store, FIRST) == [1, 2, 3, 4, 5]
-    assert [message.enqueued_sequence for message in store.peek(FIRST, 0, 9, START)] == [5, third + 1, 8, third + 9, 11]
+    assert [message.enqueued_sequence for message in store.messages.peek(FIRST, 0, 9, START)] == [
+        5,
+        third + 1,
+        8,
+        third + 9,
+        11,
+    ]
     assert numbers(store, SECOND_SUBSCRIPTION) == [1, 2, 3, third + 1, third + 2]
-    assert store.counts(TOPIC).new == 5
-    assert store.counts(FIRST).new == 5
-    highest = {(each.entity, each.partition): each.sequence for each in store.highest()}
+    assert store.entities.counts(TOPIC).new == 5
+    assert store.entities.counts(FIRST).new == 5
+    highest = {(each.entity, each.partition): each.sequence for each in store.progress.highest()}
     assert highest[TOPIC, 3] == third + 9
     assert highest[TOPIC, 0] == 11
 
@@ -103,7 +109,7 @@ def test_numbers_go_on_after_all_messages_are_gone(store: Store) -> None:
     row = {"entity": TOPIC, "destination": FIRST}
     take(store, [row], POLICIES)
     with store.transaction():
-        store.receive(FIRST, 1, Mode.RECEIVE_AND_DELETE, POLICIES[FIRST], START)
+        store.messages.receive(FIRST, 1, Mode.RECEIVE_AND_DELETE, POLICIES[FIRST], START)
     take(store, [row], POLICIES)
     assert numbers(store, FIRST) == [2]
 
@@ -120,16 +126,20 @@ def test_every_fate_is_counted_where_it_belongs(store: Store) -> None:
         {"entity": GONE + 1, "fate": Fate.DISCARDED},
     ]
     report = take(store, rows, POLICIES)
-    queue, topic = store.counts(QUEUE), store.counts(TOPIC)
+    queue, topic = store.entities.counts(QUEUE), store.entities.counts(TOPIC)
     assert (queue.incoming, queue.new, queue.duplicates, queue.quarantined) == (3, 2, 1, 1)
     assert (topic.new, topic.unrouted, topic.discarded) == (3, 1, 1)
-    assert (store.counts(FIRST).new, store.counts(FIRST).dead_lettered, store.counts(FIRST).dead_letter) == (1, 1, 1)
-    namespace = store.counts(NAMESPACE)
+    assert (
+        store.entities.counts(FIRST).new,
+        store.entities.counts(FIRST).dead_lettered,
+        store.entities.counts(FIRST).dead_letter,
+    ) == (1, 1, 1)
+    namespace = store.entities.counts(NAMESPACE)
     assert (namespace.incoming, namespace.new, namespace.duplicates, namespace.discarded) == (6, 5, 1, 3)
     assert (namespace.active, namespace.dead_letter, namespace.dead_lettered) == (1, 1, 1)
     assert report.counted[QUEUE] == {"new": 2, "duplicates": 1, "quarantined": 1}
     assert report.arrived == {Place(QUEUE, SubQueue.MAIN), Place(FIRST, SubQueue.DEAD_LETTER)}
-    (dead,) = store.peek(FIRST, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    (dead,) = store.messages.peek(FIRST, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert (dead.reason, dead.description, dead.source) == ("filter", "bad", FIRST)
 
 
@@ -143,9 +153,14 @@ def test_of_a_deleted_entity_only_the_number_of_its_rows_and_the_time_are_kept(s
         {"entity": GONE, "fate": Fate.DISCARDED},
     ]
     take(store, rows, POLICIES)
-    assert (store.counts(GONE), store.highest(), store.duplicates(GONE), store.quarantined()) == (Counts(), [], [], [])
-    assert store.counts(NOBODY) == Counts(discarded=4)
-    assert (store.newest_time(), store.unused_body_files()) == (START + 7, ["file"])
+    assert (
+        store.entities.counts(GONE),
+        store.progress.highest(),
+        store.duplicates.page(GONE),
+        store.quarantine.page(),
+    ) == (Counts(), [], [], [])
+    assert store.entities.counts(NOBODY) == Counts(discarded=4)
+    assert (store.progress.newest_time(), store.body_files.unused()) == (START + 7, ["file"])
 
 
 def test_every_message_is_counted_as_new_or_as_a_duplicate(store: Store) -> None:
@@ -159,9 +174,9 @@ def test_every_message_is_counted_as_new_or_as_a_duplicate(store: Store) -> None
     take(store, [*(row for fate in Fate for row in rows(fate)), scheduled], POLICIES)
     for entity, sent in ((QUEUE, len(Fate)), (TOPIC, len(Fate) + 1)):
         # A forget is not a message.
-        assert (store.counts(entity).new, store.counts(entity).duplicates) == (sent - 2, 1)
-        assert [forget.sequence % 10 for forget in store.forgets(entity)] == [Fate.FORGET]
-    assert store.counts(FIRST).new == 4
+        assert (store.entities.counts(entity).new, store.entities.counts(entity).duplicates) == (sent - 2, 1)
+        assert [forget.sequence % 10 for forget in store.forgets.page(entity)] == [Fate.FORGET]
+    assert store.entities.counts(FIRST).new == 4
 
 
 def test_a_message_is_dead_lettered_once_whatever_the_reason(store: Store) -> None:
@@ -171,42 +186,42 @@ def test_a_message_is_dead_lettered_once_whatever_the_reason(store: Store) -> No
     rows += [{"entity": QUEUE, "sequence": 4, "fate": Fate.DEAD_LETTERED, "reason": "filter"}]
     take(store, rows, {QUEUE: policy})
     with store.transaction():
-        first, _ = store.receive(QUEUE, 9, Mode.PEEK_LOCK, policy, START)
-        store.settle(QUEUE, [Settlement(Action.DEAD_LETTER, first.token or b"")], policy, START)
-        store.expire_locks({QUEUE: policy}, START + SECOND)
-    counts = store.counts(QUEUE)
+        first, _ = store.messages.receive(QUEUE, 9, Mode.PEEK_LOCK, policy, START)
+        store.locks.settle(QUEUE, [Settlement(Action.DEAD_LETTER, first.token or b"")], policy, START)
+        store.locks.expire({QUEUE: policy}, START + SECOND)
+    counts = store.entities.counts(QUEUE)
     assert (counts.dead_letter, counts.dead_lettered, counts.outgoing, counts.expired) == (4, 4, 2, 1)
     with store.transaction():
-        again = store.receive(QUEUE, 1, Mode.PEEK_LOCK, policy, START, sub_queue=SubQueue.DEAD_LETTER)
-        store.settle(QUEUE, [Settlement(Action.DEAD_LETTER, again[0].token or b"")], policy, START)
-    assert store.counts(QUEUE).dead_lettered == 4
+        again = store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, policy, START, sub_queue=SubQueue.DEAD_LETTER)
+        store.locks.settle(QUEUE, [Settlement(Action.DEAD_LETTER, again[0].token or b"")], policy, START)
+    assert store.entities.counts(QUEUE).dead_lettered == 4
 
 
 def test_time_does_not_go_back_with_the_entity_that_had_the_newest(store: Store) -> None:
     take(
         store, [{"entity": QUEUE, "time": START + 5}, {"entity": TOPIC, "time": START, "destination": FIRST}], POLICIES
     )
-    assert store.newest_time() == START + 5
+    assert store.progress.newest_time() == START + 5
     with store.transaction():
-        store.delete_entities([QUEUE], appended=1)
-    assert [each.entity for each in store.highest() if each.time] == [TOPIC]
-    assert store.newest_time() == START + 5
+        store.entities.delete([QUEUE], appended=1)
+    assert [each.entity for each in store.progress.highest() if each.time] == [TOPIC]
+    assert store.progress.newest_time() == START + 5
     with store.transaction():
-        store.delete_entities([TOPIC], appended=1)
-    assert store.newest_time() == START + 5
+        store.entities.delete([TOPIC], appended=1)
+    assert store.progress.newest_time() == START + 5
 
 
 def test_a_body_is_known_from_the_row_that_named_it_until_it_is_forgotten(store: Store) -> None:
-    assert store.newest_time() == 0
+    assert store.progress.newest_time() == 0
     take(
         store,
         [{"entity": QUEUE, "body_file": "a"}, {"entity": QUEUE, "fate": Fate.DUPLICATE, "body_file": "b"}],
         POLICIES,
     )
-    assert store.unknown_body_files(["a", "b", "c"]) == ["c"]
+    assert store.body_files.unknown(["a", "b", "c"]) == ["c"]
     with store.transaction():
-        store.forget_body_files(["a", "b"])
-    assert store.unknown_body_files(["a", "b", "c"]) == ["b", "c"]
+        store.body_files.forget(["a", "b"])
+    assert store.body_files.unknown(["a", "b", "c"]) == ["b", "c"]
 
 
 def test_the_highest_number_counts_dropped_rows_too(store: Store) -> None:
@@ -218,7 +233,7 @@ def test_the_highest_number_counts_dropped_rows_too(store: Store) -> None:
         ],
         POLICIES,
     )
-    assert store.highest() == [(QUEUE, 0, 8, START + 9)]
+    assert store.progress.highest() == [(QUEUE, 0, 8, START + 9)]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +250,7 @@ def test_scheduled_rows_wait_but_not_twice(store: Store, destination: int, extra
     report = take(store, [{"entity": destination, "scheduled": when, **extra}], POLICIES)
     assert report.scheduled == ([Scheduled(destination, 1, when)] if waits else [])
     assert bool(report.arrived) != waits
-    assert store.counts(destination).scheduled == waits
+    assert store.entities.counts(destination).scheduled == waits
 
 
 def test_duplicates_can_be_found_by_id_time_and_page(store: Store) -> None:
@@ -253,13 +268,13 @@ def test_duplicates_can_be_found_by_id_time_and_page(store: Store) -> None:
     ]
     take(store, rows[:3], POLICIES)
     take(store, rows[3:], POLICIES)
-    assert [each.sequence for each in store.duplicates(QUEUE)] == [2, 3, 4, 5, 6, 7]
-    assert store.duplicates(QUEUE)[0] == Duplicate(QUEUE, 1, "id0", START + 2, 2, 1, START)
-    assert [each.sequence for each in store.duplicates(QUEUE, "id1")] == [3, 5, 7]
-    assert [each.sequence for each in store.duplicates(QUEUE, since=START + 6)] == [6, 7]
-    first = store.duplicates(QUEUE, limit=4)
-    assert [each.sequence for each in store.duplicates(QUEUE, after=first[-1].number)] == [6, 7]
-    assert store.duplicates(QUEUE + 1) == []
+    assert [each.sequence for each in store.duplicates.page(QUEUE)] == [2, 3, 4, 5, 6, 7]
+    assert store.duplicates.page(QUEUE)[0] == Duplicate(QUEUE, 1, "id0", START + 2, 2, 1, START)
+    assert [each.sequence for each in store.duplicates.page(QUEUE, "id1")] == [3, 5, 7]
+    assert [each.sequence for each in store.duplicates.page(QUEUE, since=START + 6)] == [6, 7]
+    first = store.duplicates.page(QUEUE, limit=4)
+    assert [each.sequence for each in store.duplicates.page(QUEUE, after=first[-1].number)] == [6, 7]
+    assert store.duplicates.page(QUEUE + 1) == []
 
 
 def test_duplicates_are_bounded_by_number_and_age(tmp_path: Any) -> None:
@@ -272,14 +287,14 @@ def test_duplicates_are_bounded_by_number_and_age(tmp_path: Any) -> None:
 
     for sequence in range(1, 6):
         duplicate(sequence, sequence)
-    assert [each.sequence for each in store.duplicates(QUEUE)] == [3, 4, 5]
+    assert [each.sequence for each in store.duplicates.page(QUEUE)] == [3, 4, 5]
     duplicate(6, 15)
-    assert [each.sequence for each in store.duplicates(QUEUE)] == [5, 6]
+    assert [each.sequence for each in store.duplicates.page(QUEUE)] == [5, 6]
     with store.transaction():
-        assert store.prune_duplicates(START + 26 * SECOND) == 2
-    assert store.duplicates(QUEUE) == []
+        assert store.duplicates.prune(START + 26 * SECOND) == 2
+    assert store.duplicates.page(QUEUE) == []
     duplicate(7, 27)
-    assert [each.number for each in store.duplicates(QUEUE)] == [7]
+    assert [each.number for each in store.duplicates.page(QUEUE)] == [7]
     store.close()
 
 
@@ -290,21 +305,21 @@ def test_a_body_file_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
         [*copies, {"entity": QUEUE, "sequence": 5, "fate": Fate.DUPLICATE, "body_file": "of a duplicate"}],
         POLICIES,
     )
-    assert store.unused_body_files() == ["of a duplicate"]
+    assert store.body_files.unused() == ["of a duplicate"]
     with store.transaction():
-        store.forget_body_files(["of a duplicate", "shared"])
-        assert store.batch_delete(QUEUE, 2**62, 1) == 1
-    assert store.unused_body_files() == []
+        store.body_files.forget(["of a duplicate", "shared"])
+        assert store.messages.delete_oldest(QUEUE, 2**62, 1) == 1
+    assert store.body_files.unused() == []
     with store.transaction():
-        (message,) = store.receive(FIRST, 1, Mode.PEEK_LOCK, POLICIES[FIRST], START)
+        (message,) = store.messages.receive(FIRST, 1, Mode.PEEK_LOCK, POLICIES[FIRST], START)
         assert (message.body_file, message.body) == ("shared", None)
-        assert store.unused_body_files() == []
+        assert store.body_files.unused() == []
         done = Settlement(Action.COMPLETE, message.token or b"")
-        assert store.settle(FIRST, [done], POLICIES[FIRST], START) == [Outcome.DONE]
-    assert store.unused_body_files() == ["shared"]
+        assert store.locks.settle(FIRST, [done], POLICIES[FIRST], START) == [Outcome.DONE]
+    assert store.body_files.unused() == ["shared"]
     with store.transaction():
-        store.forget_body_files(["shared"])
-    assert store.unused_body_files() == []
+        store.body_files.forget(["shared"])
+    assert store.body_files.unused() == []
 
 
 def test_a_number_that_is_in_use_is_refused_and_nothing_is_kept(store: Store) -> None:
@@ -312,11 +327,11 @@ def test_a_number_that_is_in_use_is_refused_and_nothing_is_kept(store: Store) ->
     with pytest.raises(EntryRefused, match="sequence number"):
         take(store, [{"entity": QUEUE, "sequence": 2}, {"entity": QUEUE, "sequence": 1}], POLICIES)
     assert numbers(store, QUEUE) == [1]
-    assert store.counts(QUEUE).active == 1
+    assert store.entities.counts(QUEUE).active == 1
 
 
 def test_changes_outside_of_a_transaction_are_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="outside of a transaction"):
-        store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
+        store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
     with pytest.raises(StoreError, match="already in a transaction"), store.transaction(), store.transaction():
         pass

@@ -16,11 +16,11 @@ POLICIES = {QUEUE: Policy()}
 
 def test_a_new_store_begins_at_its_start_and_continues_where_it_was(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store", start=41)
-    assert store.position() == 41
+    assert store.progress.position() == 41
     take(store, [{"entity": QUEUE}], POLICIES)
     store.close()
     store = Store.open(tmp_path / "store")
-    assert (store.position(), store.size_of(QUEUE), store.counts(QUEUE).new) == (42, 100, 1)
+    assert (store.progress.position(), store.entities.size(QUEUE), store.entities.counts(QUEUE).new) == (42, 100, 1)
     store.close()
 
 
@@ -28,12 +28,12 @@ def test_locks_from_before_a_restart_expire(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
     take(store, [{"entity": QUEUE}], POLICIES)
     with store.transaction():
-        (message,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
+        (message,) = store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
     store.close()
     store = Store.open(tmp_path / "store")
     with store.transaction():
-        assert store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), (message.locked_until or 0) - 1) == []
-        (again,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), message.locked_until or 0)
+        assert store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), (message.locked_until or 0) - 1) == []
+        (again,) = store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), message.locked_until or 0)
     assert again.deliveries == 2
     store.close()
 
@@ -41,13 +41,13 @@ def test_locks_from_before_a_restart_expire(tmp_path: Path) -> None:
 def test_a_lock_that_expired_in_a_failed_transaction_expires_again(store: Store) -> None:
     take(store, [{"entity": QUEUE}], POLICIES)
     with store.transaction():
-        (message,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
+        (message,) = store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
     end = message.locked_until or 0
     for failing in (True, False):
         with suppress(ZeroDivisionError), store.transaction():
             # The second call finds no lock any more, and may remember that.
-            (again,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(lock_duration=2**40), end)
-            assert store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), end) == []
+            (again,) = store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(lock_duration=2**40), end)
+            assert store.messages.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), end) == []
             if failing:
                 raise ZeroDivisionError
     assert again.deliveries == 2
@@ -89,12 +89,16 @@ def test_a_full_disk_changes_nothing_and_a_retry_works(store: Store) -> None:
     for _ in range(2):
         with pytest.raises(StoreFull, match="has no room"):
             take(store, large, POLICIES)
-        assert (store.position(), store.counts(QUEUE).active, store.size_of(QUEUE)) == (1, 1, 100)
+        assert (store.progress.position(), store.entities.counts(QUEUE).active, store.entities.size(QUEUE)) == (
+            1,
+            1,
+            100,
+        )
     with store.transaction():
-        assert len(store.receive(QUEUE, 9, Mode.PEEK_LOCK, Policy(), START)) == 1
+        assert len(store.messages.receive(QUEUE, 9, Mode.PEEK_LOCK, Policy(), START)) == 1
     execute("PRAGMA max_page_count = 1000000")
     take(store, large, POLICIES)
-    assert store.counts(QUEUE).active == 29
+    assert store.entities.counts(QUEUE).active == 29
 
 
 def test_a_full_disk_elsewhere_in_the_transaction_has_the_same_effect(store: Store) -> None:
@@ -113,18 +117,18 @@ def test_no_statement_scans_all_messages(tmp_path: Path) -> None:
     database.set_trace_callback(statements.append)
     policy = Policy(requires_session=True)
     with store.transaction():
-        messages = store.receive(QUEUE, 5, Mode.PEEK_LOCK, Policy(), START)
-        store.renew_locks(QUEUE, [message.token or b"" for message in messages], Policy(), START)
-        store.receive_deferred(QUEUE, [1], Mode.PEEK_LOCK, Policy(), START)
-        store.accept_session(QUEUE, None, policy, START)
-        store.expire_locks(POLICIES, START + 2**40)
-        store.expire(POLICIES, START + 3)
-        store.due(POLICIES, START)
-        store.requeue_batch(POLICIES, 1)
-        store.peek(QUEUE, 3, 5, START)
-        store.peek(QUEUE, 3, 5, START, "s")
-        store.list_sessions(QUEUE, 5)
-        store.duplicates(QUEUE, "m1")
+        messages = store.messages.receive(QUEUE, 5, Mode.PEEK_LOCK, Policy(), START)
+        store.locks.renew(QUEUE, [message.token or b"" for message in messages], Policy(), START)
+        store.messages.receive_deferred(QUEUE, [1], Mode.PEEK_LOCK, Policy(), START)
+        store.sessions.accept(QUEUE, None, policy, START)
+        store.locks.expire(POLICIES, START + 2**40)
+        store.messages.expire(POLICIES, START + 3)
+        store.scheduled.send_due(POLICIES, START)
+        store.requeues.next_batch(POLICIES, 1)
+        store.messages.peek(QUEUE, 3, 5, START)
+        store.messages.peek(QUEUE, 3, 5, START, "s")
+        store.sessions.names(QUEUE, 5)
+        store.duplicates.page(QUEUE, "m1")
     take(store, [{"entity": QUEUE, "sequence": 99}], POLICIES)
     store.close()
     store = Store.open(tmp_path / "store")

@@ -66,7 +66,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
             self.requeue(9, "tell")
             self.take(99)
             if not any(message.returns for message in self.known.values()):
-                assert self.store._tables.records.origins() == 0
+                assert self.store._tables.origins.count() == 0
         finally:
             self.store.close()
             shutil.rmtree(self.folder)
@@ -101,9 +101,9 @@ class StoreMachine(Model, RuleBasedStateMachine):
             for row in rows:
                 self.arrive(row)
             with self.store.transaction():
-                self.store.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
+                self.store.entries.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
             with pytest.raises(EntryRefused), self.store.transaction():
-                self.store.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
+                self.store.entries.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
         self.pass_time()
 
     def ingest(self, rows: list[tuple[int, str, int | None, int | None]]) -> None:
@@ -113,7 +113,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
     @rule()
     def fall_due(self) -> None:
         with self.store.transaction():
-            while self.store.due(POLICIES, self.now, limit=2).more:
+            while self.store.scheduled.send_due(POLICIES, self.now, limit=2).more:
                 pass
         for message in list(self.known.values()):
             if message.waits and message.scheduled is not None and message.scheduled <= self.now:
@@ -124,7 +124,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         message = data.draw(st.sampled_from([m for m in self.known.values() if m.waits or m.returns]))
         with self.store.transaction():
-            outcomes = self.store.cancel_scheduled(message.entity, [message.sequence])
+            outcomes = self.store.scheduled.cancel(message.entity, [message.sequence])
         assert outcomes == [Outcome.DONE if message.waits else Outcome.MESSAGE_NOT_FOUND]
         if message.waits:
             self.end(message)
@@ -135,7 +135,9 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.sweep()
         message = data.draw(st.sampled_from([message for message in self.known.values() if message.dead]))
         with self.store.transaction():
-            outcomes = self.store.resubmit(message.entity, [message.sequence], POLICIES[message.entity], self.now)
+            outcomes = self.store.dead_letters.resubmit(
+                message.entity, [message.sequence], POLICIES[message.entity], self.now
+            )
         is_free = message.token is None and not message.returns
         assert outcomes == [Outcome.DONE if is_free else Outcome.MESSAGE_NOT_FOUND]
         if is_free:
@@ -161,9 +163,9 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.fall_due()
         with self.store.transaction():
             if not self.has_begun:
-                self.store.begin_requeue(self.appended)
+                self.store.requeues.begin(self.appended)
                 self.has_begun = True
-            batch = self.store.requeue_batch(POLICIES, self.appended, limit)
+            batch = self.store.requeues.next_batch(POLICIES, self.appended, limit)
         for entity in POLICIES:
             returning = [message for message in self.known.values() if message.returns and message.entity == entity]
             returning.sort(key=lambda message: (message.scheduled or 0, message.sequence))
@@ -195,7 +197,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
             return
         batch, commit = self.untold
         with self.store.transaction():
-            self.store.requeued(batch, commit)
+            self.store.requeues.end(batch, commit)
         self.untold = None
         for each in batch:
             # It may have arrived already.
@@ -210,9 +212,9 @@ class StoreMachine(Model, RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         with self.store.transaction():
-            while self.store.expire_locks(POLICIES, self.now, limit=2).more:
+            while self.store.locks.expire(POLICIES, self.now, limit=2).more:
                 pass
-            while self.store.expire(POLICIES, self.now, limit=2).more:
+            while self.store.messages.expire(POLICIES, self.now, limit=2).more:
                 pass
 
     @rule(count=st.integers(1, 4), mode=st.sampled_from(Mode), dead=st.booleans())
@@ -221,13 +223,13 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.sweep()
         sub_queue = SubQueue.DEAD_LETTER if dead else SubQueue.MAIN
         with self.store.transaction():
-            got = self.store.receive(PLAIN, count, mode, POLICIES[PLAIN], self.now, sub_queue=sub_queue)
+            got = self.store.messages.receive(PLAIN, count, mode, POLICIES[PLAIN], self.now, sub_queue=sub_queue)
         self.check_received(got, self.ready(PLAIN, None, dead)[:count], mode, self.now + LOCK)
 
     @rule(count=st.integers(1, 4), mode=st.sampled_from(Mode))
     def receive_without_a_sweep(self, count: int, mode: Mode) -> None:
         with self.store.transaction():
-            got = self.store.receive(PLAIN, count, mode, POLICIES[PLAIN], self.now)
+            got = self.store.messages.receive(PLAIN, count, mode, POLICIES[PLAIN], self.now)
         self.check_received(got, self.ready(PLAIN, None, False)[:count], mode, self.now + LOCK)
 
     @precondition(lambda self: self.locks)
@@ -237,7 +239,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         token, until = self.locks[session]
         lock = SessionLock(SESSIONS, session, token, until)
         with self.store.transaction():
-            got = self.store.receive(SESSIONS, count, mode, POLICIES[SESSIONS], self.now, lock)
+            got = self.store.messages.receive(SESSIONS, count, mode, POLICIES[SESSIONS], self.now, lock)
         self.check_received(got, self.ready(SESSIONS, session, False)[:count], mode, until)
 
     def check_received(self, got: list[Message], expected: list[Known], mode: Mode, until: int) -> None:
@@ -266,7 +268,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         settlement = Settlement(action, message.token, reason="because")
         with self.store.transaction():
             policy = POLICIES[message.entity]
-            outcomes = self.store.settle(message.entity, [settlement, settlement], policy, self.now)
+            outcomes = self.store.locks.settle(message.entity, [settlement, settlement], policy, self.now)
         if action is Action.DEAD_LETTER and message.dead is not None:
             assert outcomes == [Outcome.ALREADY_DEAD_LETTERED] * 2
             return
@@ -292,7 +294,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         token = data.draw(st.sampled_from(self.stale))
         with self.store.transaction():
             for entity, policy in POLICIES.items():
-                (outcome,) = self.store.settle(entity, [Settlement(action, token)], policy, self.now)
+                (outcome,) = self.store.locks.settle(entity, [Settlement(action, token)], policy, self.now)
                 assert outcome in (Outcome.MESSAGE_LOCK_LOST, Outcome.SESSION_LOCK_LOST)
 
     @precondition(lambda self: any(message.until for message in self.known.values()))
@@ -301,7 +303,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         message = data.draw(st.sampled_from([message for message in self.known.values() if message.until]))
         assert message.token is not None
         with self.store.transaction():
-            answer = self.store.renew_locks(message.entity, [message.token], POLICIES[message.entity], self.now)
+            answer = self.store.locks.renew(message.entity, [message.token], POLICIES[message.entity], self.now)
         assert answer == [self.now + LOCK]
         self.put(replace(message, until=self.now + LOCK))
 
@@ -312,7 +314,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         message = data.draw(st.sampled_from(deferred))
         sub_queue = SubQueue.MAIN if message.dead is None else SubQueue.DEAD_LETTER
         with self.store.transaction():
-            got = self.store.receive_deferred(
+            got = self.store.messages.receive_deferred(
                 PLAIN, [message.sequence, 10**9], mode, POLICIES[PLAIN], self.now, sub_queue=sub_queue
             )
         self.check_received(got, [] if message.token or message.returns else [message], mode, self.now + LOCK)
@@ -321,10 +323,10 @@ class StoreMachine(Model, RuleBasedStateMachine):
     def accept(self, session: str | None) -> None:
         if session is not None and session.upper() in self.locks:
             with pytest.raises(SessionCannotBeLocked), self.store.transaction():
-                self.store.accept_session(SESSIONS, session, POLICIES[SESSIONS], self.now)
+                self.store.sessions.accept(SESSIONS, session, POLICIES[SESSIONS], self.now)
             return
         with self.store.transaction():
-            lock = self.store.accept_session(SESSIONS, session, POLICIES[SESSIONS], self.now)
+            lock = self.store.sessions.accept(SESSIONS, session, POLICIES[SESSIONS], self.now)
         free = [message for message in self.ready(SESSIONS, None, False) if self.session_of(message) not in self.locks]
         expected = session.upper() if session is not None else (self.session_of(free[0]) if free else None)
         if expected is None:
@@ -342,15 +344,15 @@ class StoreMachine(Model, RuleBasedStateMachine):
         lock = SessionLock(SESSIONS, session, *self.locks[session])
         with self.store.transaction():
             if renewed:
-                renewed_lock = self.store.renew_session(lock, POLICIES[SESSIONS], self.now)
+                renewed_lock = self.store.sessions.renew(lock, POLICIES[SESSIONS], self.now)
                 self.locks[session] = renewed_lock.token, renewed_lock.locked_until
             else:
-                self.store.release_session(lock, POLICIES[SESSIONS])
+                self.store.sessions.release(lock, POLICIES[SESSIONS])
         if not renewed:
             self.free(session)
             self.pass_time()
             with pytest.raises(SessionLockLost), self.store.transaction():
-                self.store.renew_session(lock, POLICIES[SESSIONS], self.now)
+                self.store.sessions.renew(lock, POLICIES[SESSIONS], self.now)
 
     @rule(how=st.sampled_from(["close", "copy", "copy inside a transaction", "failure"]))
     def crash(self, how: str) -> None:
@@ -375,14 +377,16 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.store = self.opened()
 
     def change_much(self) -> None:
-        self.store.ingest(entry([{"entity": PLAIN, "sequence": 10**6}]), self.commit + 1, self.commit + 1, POLICIES, 0)
-        self.store.receive(PLAIN, 2, Mode.RECEIVE_AND_DELETE, POLICIES[PLAIN], self.now)
-        self.store.receive(PLAIN, 9, Mode.PEEK_LOCK, POLICIES[PLAIN], self.now)
-        self.store.accept_session(SESSIONS, None, POLICIES[SESSIONS], self.now)
-        self.store.batch_delete(SESSIONS, 2**62, 9)
-        self.store.due(POLICIES, 2**62)
-        self.store.requeued(self.store.requeue_batch(POLICIES, self.appended), self.appended + 1)
-        self.store.expire(POLICIES, 2**62)
+        self.store.entries.ingest(
+            entry([{"entity": PLAIN, "sequence": 10**6}]), self.commit + 1, self.commit + 1, POLICIES, 0
+        )
+        self.store.messages.receive(PLAIN, 2, Mode.RECEIVE_AND_DELETE, POLICIES[PLAIN], self.now)
+        self.store.messages.receive(PLAIN, 9, Mode.PEEK_LOCK, POLICIES[PLAIN], self.now)
+        self.store.sessions.accept(SESSIONS, None, POLICIES[SESSIONS], self.now)
+        self.store.messages.delete_oldest(SESSIONS, 2**62, 9)
+        self.store.scheduled.send_due(POLICIES, 2**62)
+        self.store.requeues.end(self.store.requeues.next_batch(POLICIES, self.appended), self.appended + 1)
+        self.store.messages.expire(POLICIES, 2**62)
 
     def copy(self) -> None:
         target = self.folder / str(self.reopened + 1)
@@ -396,7 +400,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
             seen = {
                 message.sequence: message
                 for sub_queue in SubQueue
-                for message in self.store.peek(entity, 0, 1000, self.now, sub_queue=sub_queue)
+                for message in self.store.messages.peek(entity, 0, 1000, self.now, sub_queue=sub_queue)
             }
             expected = {m.sequence: m for m in self.known.values() if m.entity == entity}
             assert not {(entity, sequence) for sequence in seen} & self.ended
@@ -415,17 +419,19 @@ class StoreMachine(Model, RuleBasedStateMachine):
     def the_counts_are_those_of_the_messages(self) -> None:
         # Inside a transaction that fails: this check must not change the lazy state of the store.
         with suppress(Undone), self.store.transaction():
-            while self.store.expire_locks(POLICIES, self.now).more or self.store.expire(POLICIES, self.now).more:
+            while (
+                self.store.locks.expire(POLICIES, self.now).more or self.store.messages.expire(POLICIES, self.now).more
+            ):
                 pass
             for entity in POLICIES:
                 own = [message for message in self.known.values() if message.entity == entity]
-                counts = self.store.counts(entity)
+                counts = self.store.entities.counts(entity)
                 assert counts.dead_letter == sum(m.dead is not None for m in own)
                 assert counts.deferred == sum(m.deferred and m.dead is None for m in own)
                 assert counts.scheduled == sum((m.waits or m.returns) and m.dead is None for m in own)
                 assert counts.active + counts.scheduled == sum(not m.deferred and m.dead is None for m in own)
                 assert counts.transfer == 0
-                assert self.store.size_of(entity) == 100 * len(own)
+                assert self.store.entities.size(entity) == 100 * len(own)
             raise Undone
 
     @initialize()

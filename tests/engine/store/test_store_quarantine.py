@@ -20,77 +20,77 @@ ROW: dict[str, Any] = {
 
 
 def numbers(store: Store) -> list[int]:
-    return [each.number for each in store.quarantined()]
+    return [each.number for each in store.quarantine.page()]
 
 
 def discard(store: Store, numbers: list[int]) -> list[Outcome]:
     with store.transaction():
-        return store.discard_quarantined(numbers)
+        return store.quarantine.discard(numbers)
 
 
 def release(store: Store, numbers: list[int]) -> list[Outcome]:
     with store.transaction():
-        return store.release_quarantined(numbers, POLICIES, START + 5)
+        return store.quarantine.release(numbers, POLICIES, START + 5)
 
 
 def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
     take(store, [ROW, {**ROW, "entity": QUEUE, "sequence": 9}], POLICIES)
-    (found,) = store.quarantined(TOPIC)
+    (found,) = store.quarantine.page(TOPIC)
     assert (found.reason, found.message_id, found.head, found.body_file) == ("broken", "m1", b"head", "file")
-    assert [each.sequence for each in store.quarantined(after=found.number)] == [9]
-    assert (store.size_of(TOPIC), store.counts(QUEUE).size) == (100, 100)
+    assert [each.sequence for each in store.quarantine.page(after=found.number)] == [9]
+    assert (store.entities.size(TOPIC), store.entities.counts(QUEUE).size) == (100, 100)
     first, second = numbers(store)
     assert discard(store, [first, first, 77]) == [
         Outcome.DONE,
         Outcome.MESSAGE_NOT_FOUND,
         Outcome.MESSAGE_NOT_FOUND,
     ]
-    assert (numbers(store), store.unused_body_files()) == ([second], [])
+    assert (numbers(store), store.body_files.unused()) == ([second], [])
     assert discard(store, [second]) == [Outcome.DONE]
-    assert (numbers(store), store.unused_body_files()) == ([], ["file"])
-    assert (store.size_of(TOPIC), store.size_of(QUEUE)) == (0, 0)
+    assert (numbers(store), store.body_files.unused()) == ([], ["file"])
+    assert (store.entities.size(TOPIC), store.entities.size(QUEUE)) == (0, 0)
 
 
 def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: Store) -> None:
     take(store, [ROW], POLICIES)
     assert release(store, [*numbers(store), 77]) == [Outcome.DONE, Outcome.MESSAGE_NOT_FOUND]
-    assert (numbers(store), store.counts(TOPIC).scheduled, store.counts(TOPIC).size) == ([], 1, 100)
+    assert (numbers(store), store.entities.counts(TOPIC).scheduled, store.entities.counts(TOPIC).size) == ([], 1, 100)
     assert release(store, [1]) == [Outcome.MESSAGE_NOT_FOUND]
     with store.transaction():
-        assert store.due(POLICIES, START + 5).handled == 1
-        (requeue,) = store.requeue_batch(POLICIES, appended=1)
+        assert store.scheduled.send_due(POLICIES, START + 5).handled == 1
+        (requeue,) = store.requeues.next_batch(POLICIES, appended=1)
     assert (requeue.kind, requeue.target, requeue.message.session) == (RequeueKind.DUE, TOPIC, "s")
     assert (requeue.message.head, requeue.message.body_file, requeue.message.sequence) == (b"head", "file", 1)
     with store.transaction():
-        store.requeued([requeue], 2)
+        store.requeues.end([requeue], 2)
     row = {"entity": TOPIC, "sequence": 2, "origin_entity": TOPIC, "origin_sequence": 1, "body_file": "file"}
     take(store, [{**row, "destination": SUBSCRIPTION}], POLICIES)
-    counts = store.counts(TOPIC)
+    counts = store.entities.counts(TOPIC)
     assert (counts.new, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
-    assert [message.session for message in store.peek(SUBSCRIPTION, 0, 9, START)] == [None]
-    assert store.unused_body_files() == []
+    assert [message.session for message in store.messages.peek(SUBSCRIPTION, 0, 9, START)] == [None]
+    assert store.body_files.unused() == []
 
 
 def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
     policies = {QUEUE: Policy(requires_session=True)}
     take(store, [{**ROW, "entity": QUEUE}], policies)
     with store.transaction():
-        store.release_quarantined(numbers(store), policies, START + 5)
-        assert [each.state for each in store.peek(QUEUE, 0, 9, START)] == [State.SCHEDULED]
-        assert store.list_sessions(QUEUE, 9) == ["s"]
-        store.due(policies, START + 5)
+        store.quarantine.release(numbers(store), policies, START + 5)
+        assert [each.state for each in store.messages.peek(QUEUE, 0, 9, START)] == [State.SCHEDULED]
+        assert store.sessions.names(QUEUE, 9) == ["s"]
+        store.scheduled.send_due(policies, START + 5)
     come_back(store, policies, 7, START + 5)
     with store.transaction():
-        lock = store.accept_session(QUEUE, None, policies[QUEUE], START + 5)
-        (message,) = store.receive(QUEUE, 9, Mode.PEEK_LOCK, policies[QUEUE], START + 5, lock)
+        lock = store.sessions.accept(QUEUE, None, policies[QUEUE], START + 5)
+        (message,) = store.messages.receive(QUEUE, 9, Mode.PEEK_LOCK, policies[QUEUE], START + 5, lock)
     assert (message.sequence, message.session, message.body_file) == (7, "s", "file")
 
 
 def test_quarantined_rows_of_a_deleted_entity_are_deleted(store: Store) -> None:
     take(store, [ROW], POLICIES)
     with store.transaction():
-        store.delete_entities([TOPIC], appended=1)
-    assert (store.quarantined(), store.unused_body_files(), release(store, [1])) == (
+        store.entities.delete([TOPIC], appended=1)
+    assert (store.quarantine.page(), store.body_files.unused(), release(store, [1])) == (
         [],
         ["file"],
         [Outcome.MESSAGE_NOT_FOUND],

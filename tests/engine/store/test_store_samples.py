@@ -18,7 +18,7 @@ from oncebus.engine.store import (
     Span,
     Store,
     per_second,
-    sampling,
+    sampler,
 )
 from oncebus.model.messages import Fate
 from oncebus.values.durations import DAY, HOUR, SECOND
@@ -42,7 +42,7 @@ class Scene:
     def open(self) -> None:
         self.store = Store.open(self._path)
         with self.store.transaction():
-            self.store.begin_samples(self.now)
+            self.store.samples.begin(self.now)
 
     def send(self, count: int, *, entity: int = QUEUE, fate: Fate = Fate.DELIVERED) -> None:
         rows = []
@@ -55,23 +55,23 @@ class Scene:
 
     def complete(self, count: int) -> None:
         with self.store.transaction():
-            found = self.store.receive(QUEUE, count, Mode.PEEK_LOCK, POLICIES[QUEUE], self.now)
+            found = self.store.messages.receive(QUEUE, count, Mode.PEEK_LOCK, POLICIES[QUEUE], self.now)
             done = [Settlement(Action.COMPLETE, each.token or b"") for each in found]
-            self.store.settle(QUEUE, done, POLICIES[QUEUE], self.now)
+            self.store.locks.settle(QUEUE, done, POLICIES[QUEUE], self.now)
 
     def passes(self, seconds: float) -> None:
         self.now += round(seconds * SECOND)
         with self.store.transaction():
-            self.store.take_sample(self.now)
+            self.store.samples.take(self.now)
 
     def samples(self, entity: int = QUEUE, span: Span = Span.TEN_MINUTES, since: int = 0) -> Samples:
         with self.store.transaction():
-            return self.store.samples(entity, span, self.now, since)
+            return self.store.samples.read(entity, span, self.now, since)
 
     def restart(self, *, after: float, crash: bool = False) -> None:
         if not crash:
             with self.store.transaction():
-                self.store.end_samples(self.now)
+                self.store.samples.end(self.now)
         self.store.close()
         self.now += round(after * SECOND)
         self.open()
@@ -177,7 +177,7 @@ def test_a_failed_transaction_loses_no_sample(scene: Scene) -> None:
     scene.send(3)
     scene.now += 2 * SECOND
     with suppress(ZeroDivisionError), scene.store.transaction():
-        scene.store.take_sample(scene.now)
+        scene.store.samples.take(scene.now)
         raise ZeroDivisionError
     scene.passes(2)
     assert sum(filter(None, scene.samples().new)) == 3
@@ -189,8 +189,8 @@ def test_changes_after_a_sample_in_the_same_transaction_belong_to_the_next_one(s
     scene.send(3)
     scene.now += 2 * SECOND
     with scene.store.transaction():
-        scene.store.take_sample(scene.now)
-        scene.store.receive(QUEUE, 1, Mode.RECEIVE_AND_DELETE, POLICIES[QUEUE], scene.now)
+        scene.store.samples.take(scene.now)
+        scene.store.messages.receive(QUEUE, 1, Mode.RECEIVE_AND_DELETE, POLICIES[QUEUE], scene.now)
     scene.passes(2)
     assert scene.samples().outgoing[-2:] == [0, 1]
 
@@ -199,14 +199,14 @@ def test_a_deleted_entity_has_no_samples(scene: Scene) -> None:
     scene.send(3)
     scene.passes(2)
     with scene.store.transaction():
-        scene.store.delete_entities([QUEUE], scene.store.position())
+        scene.store.entities.delete([QUEUE], scene.store.progress.position())
     scene.passes(2)
     assert set(scene.samples().new) <= {0, None}
     assert scene.samples(NAMESPACE).backlog[-2:] == [3, 0]
 
 
 def test_a_limited_number_of_entities_have_samples(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MOST_ENTITIES", 3)
+    monkeypatch.setattr(sampler, "MOST_ENTITIES", 3)
     for entity in (11, 12, 13):
         scene.send(1, entity=entity)
         scene.passes(2)

@@ -26,13 +26,13 @@ NOWHERE = b"0" * 16
 
 def hold(store: Store, count: int = 1, now: int = START, sub_queue: SubQueue = SubQueue.MAIN) -> list[Message]:
     with store.transaction():
-        return store.receive(QUEUE, count, Mode.PEEK_LOCK, POLICY, now, sub_queue=sub_queue)
+        return store.messages.receive(QUEUE, count, Mode.PEEK_LOCK, POLICY, now, sub_queue=sub_queue)
 
 
 def settle(store: Store, message: Message, action: Action, now: int = START, **more: object) -> Outcome:
     settlement = Settlement(action, message.token or b"", **more)  # type: ignore[arg-type]
     with store.transaction():
-        return store.settle(QUEUE, [settlement], POLICY, now)[0]
+        return store.locks.settle(QUEUE, [settlement], POLICY, now)[0]
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_a_message_is_named_by_its_token_and_its_number(
     given = message.token if token == "right" else NOWHERE
     assert given is not None
     with queue.transaction():
-        assert queue.settle(QUEUE, [Settlement(Action.COMPLETE, given, sequence)], POLICY, START) == [outcome]
-    assert queue.counts(QUEUE).active == (2 if outcome is Outcome.DONE else 3)
+        assert queue.locks.settle(QUEUE, [Settlement(Action.COMPLETE, given, sequence)], POLICY, START) == [outcome]
+    assert queue.entities.counts(QUEUE).active == (2 if outcome is Outcome.DONE else 3)
 
 
 def test_a_token_is_only_good_for_its_own_entity(queue: Store) -> None:
     (message,) = hold(queue)
     with queue.transaction():
-        wrong = queue.settle(QUEUE + 1, [Settlement(Action.COMPLETE, message.token or b"")], POLICY, START)
+        wrong = queue.locks.settle(QUEUE + 1, [Settlement(Action.COMPLETE, message.token or b"")], POLICY, START)
     assert wrong == [Outcome.MESSAGE_LOCK_LOST]
 
 
@@ -82,21 +82,21 @@ def test_an_abandoned_message_comes_back_first_with_its_new_properties(queue: St
     assert settle(queue, message, Action.ABANDON, head=b"longer head") is Outcome.DONE
     (again,) = hold(queue)
     assert (again.sequence, again.deliveries, again.head) == (1, 2, b"longer head")
-    assert queue.size_of(QUEUE) == 300 + len(b"longer head") - len(b"head")
+    assert queue.entities.size(QUEUE) == 300 + len(b"longer head") - len(b"head")
     assert settle(queue, again, Action.COMPLETE) is Outcome.DONE
-    assert queue.size_of(QUEUE) == 200
+    assert queue.entities.size(QUEUE) == 200
 
 
 def test_properties_are_added_to_those_of_the_message(queue: Store) -> None:
     head, _ = encode_message(Properties(message_id="m"), {"kept": 1, "changed": 1}, b"")
     settle(queue, hold(queue)[0], Action.ABANDON, head=head)
     settle(queue, hold(queue)[0], Action.DEFER, properties={"changed": "yes", "added": True})
-    (deferred, second, _) = queue.peek(QUEUE, 0, 9, START)
+    (deferred, second, _) = queue.messages.peek(QUEUE, 0, 9, START)
     assert application_properties(deferred.head) == {"kept": 1, "changed": "yes", "added": True}
     assert message_id(deferred.head) == "m"
     # A message whose head cannot be decoded is deferred unchanged.
     assert settle(queue, hold(queue)[0], Action.DEFER, properties={"added": True}) is Outcome.DONE
-    assert queue.peek(QUEUE, 2, 1, START)[0].head == second.head == b"head"
+    assert queue.messages.peek(QUEUE, 2, 1, START)[0].head == second.head == b"head"
 
 
 def test_after_the_last_attempt_a_message_is_a_dead_letter(queue: Store) -> None:
@@ -122,7 +122,7 @@ def test_no_attempt_counts_in_a_dead_letter_queue(queue: Store) -> None:
         (dead,) = hold(queue, sub_queue=SubQueue.DEAD_LETTER)
         assert dead.deliveries == 1
         settle(queue, dead, action)
-    (peeked,) = queue.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    (peeked,) = queue.messages.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert peeked.deliveries == 1
 
 
@@ -130,7 +130,7 @@ def test_a_dead_letter_cannot_be_dead_lettered_again(queue: Store) -> None:
     settle(queue, hold(queue)[0], Action.DEAD_LETTER, reason="first")
     (dead,) = hold(queue, sub_queue=SubQueue.DEAD_LETTER)
     assert settle(queue, dead, Action.DEAD_LETTER, reason="second") is Outcome.ALREADY_DEAD_LETTERED
-    (peeked,) = queue.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    (peeked,) = queue.messages.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert peeked.reason == "first"
     # It is still locked for its receiver.
     assert settle(queue, dead, Action.COMPLETE) is Outcome.DONE
@@ -145,24 +145,24 @@ def test_a_released_message_counts_as_never_delivered(queue: Store) -> None:
 
 def test_a_dead_letter_has_its_reason(queue: Store) -> None:
     settle(queue, hold(queue)[0], Action.DEAD_LETTER, reason="r", description="d", head=b"changed")
-    (dead,) = queue.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    (dead,) = queue.messages.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert (dead.reason, dead.description, dead.source, dead.head) == ("r", "d", QUEUE, b"changed")
-    assert (queue.counts(QUEUE).active, queue.counts(QUEUE).dead_letter) == (2, 1)
+    assert (queue.entities.counts(QUEUE).active, queue.entities.counts(QUEUE).dead_letter) == (2, 1)
 
 
 def test_a_deferred_message_is_only_found_by_its_number(queue: Store) -> None:
     settle(queue, hold(queue)[0], Action.DEFER)
-    assert queue.counts(QUEUE).deferred == 1
+    assert queue.entities.counts(QUEUE).deferred == 1
     assert [message.sequence for message in hold(queue, 9)] == [2, 3]
-    assert queue.peek(QUEUE, 0, 1, START)[0].state is State.DEFERRED
+    assert queue.messages.peek(QUEUE, 0, 1, START)[0].state is State.DEFERRED
     with queue.transaction():
-        (message,) = queue.receive_deferred(QUEUE, [3, 1, 1, 50], Mode.PEEK_LOCK, POLICY, START)
-        assert queue.receive_deferred(QUEUE, [1], Mode.PEEK_LOCK, POLICY, START) == []
+        (message,) = queue.messages.receive_deferred(QUEUE, [3, 1, 1, 50], Mode.PEEK_LOCK, POLICY, START)
+        assert queue.messages.receive_deferred(QUEUE, [1], Mode.PEEK_LOCK, POLICY, START) == []
     assert (message.sequence, message.deliveries, message.state) == (1, 2, State.DEFERRED)
     assert settle(queue, message, Action.RELEASE) is Outcome.DONE
     with queue.transaction():
-        assert len(queue.receive_deferred(QUEUE, [1], Mode.RECEIVE_AND_DELETE, POLICY, START)) == 1
-    assert queue.counts(QUEUE).deferred == 0
+        assert len(queue.messages.receive_deferred(QUEUE, [1], Mode.RECEIVE_AND_DELETE, POLICY, START)) == 1
+    assert queue.entities.counts(QUEUE).deferred == 0
 
 
 def test_receive_and_delete_locks_a_message_with_a_body_file(store: Store) -> None:
@@ -172,19 +172,19 @@ def test_receive_and_delete_locks_a_message_with_a_body_file(store: Store) -> No
         {QUEUE: POLICY},
     )
     with store.transaction():
-        large, small = store.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
+        large, small = store.messages.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
     assert (small.token, small.locked_until, small.deliveries) == (None, None, 1)
     assert (large.locked_until, large.deliveries) == (START + 10 * SECOND, 1)
-    assert (store.counts(QUEUE).active, store.unused_body_files()) == (1, [])
+    assert (store.entities.counts(QUEUE).active, store.body_files.unused()) == (1, [])
     assert settle(store, large, Action.COMPLETE) is Outcome.DONE
-    assert (store.counts(QUEUE).active, store.unused_body_files()) == (0, ["file"])
+    assert (store.entities.counts(QUEUE).active, store.body_files.unused()) == (0, ["file"])
 
 
 def test_renewing_moves_the_end(queue: Store) -> None:
     (message,) = hold(queue)
     assert message.token is not None
     with queue.transaction():
-        answers = queue.renew_locks(QUEUE, [message.token, NOWHERE], POLICY, START + SECOND)
+        answers = queue.locks.renew(QUEUE, [message.token, NOWHERE], POLICY, START + SECOND)
     assert answers == [START + 11 * SECOND, Outcome.MESSAGE_LOCK_LOST]
     assert [each.sequence for each in hold(queue, 9, START + 10 * SECOND)] == [2, 3]
     assert settle(queue, message, Action.COMPLETE, START + 10 * SECOND) is Outcome.DONE
@@ -193,8 +193,8 @@ def test_renewing_moves_the_end(queue: Store) -> None:
 def test_expired_locks_are_swept_and_their_places_reported(queue: Store) -> None:
     hold(queue, 2)
     with queue.transaction():
-        assert queue.expire_locks({QUEUE: POLICY}, START + 9 * SECOND).handled == 0
-        sweep = queue.expire_locks({QUEUE: POLICY}, START + 10 * SECOND)
+        assert queue.locks.expire({QUEUE: POLICY}, START + 9 * SECOND).handled == 0
+        sweep = queue.locks.expire({QUEUE: POLICY}, START + 10 * SECOND)
     assert (sweep.handled, sweep.arrived) == (2, {Place(QUEUE, SubQueue.MAIN)})
 
 
@@ -207,14 +207,14 @@ def sessions(store: Store) -> Store:
 
 def accept(store: Store, session: str | None = None, now: int = START) -> SessionLock:
     with store.transaction():
-        lock = store.accept_session(QUEUE, session, SESSIONS, now)
+        lock = store.sessions.accept(QUEUE, session, SESSIONS, now)
     assert lock is not None
     return lock
 
 
 def hold_in(store: Store, lock: SessionLock, count: int = 9, now: int = START) -> list[Message]:
     with store.transaction():
-        return store.receive(QUEUE, count, Mode.PEEK_LOCK, SESSIONS, now, lock)
+        return store.messages.receive(QUEUE, count, Mode.PEEK_LOCK, SESSIONS, now, lock)
 
 
 def test_each_receiver_gets_the_session_with_the_oldest_message(sessions: Store) -> None:
@@ -222,8 +222,8 @@ def test_each_receiver_gets_the_session_with_the_oldest_message(sessions: Store)
     assert (first.session, second.session) == ("a", "b")
     assert [message.sequence for message in hold_in(sessions, second)] == [2, 4]
     with sessions.transaction():
-        assert sessions.accept_session(QUEUE, None, SESSIONS, START) is None
-        assert sessions.release_session(first, SESSIONS).arrived == {Place(QUEUE, SubQueue.MAIN)}
+        assert sessions.sessions.accept(QUEUE, None, SESSIONS, START) is None
+        assert sessions.sessions.release(first, SESSIONS).arrived == {Place(QUEUE, SubQueue.MAIN)}
     assert accept(sessions).session == "a"
 
 
@@ -231,17 +231,17 @@ def test_messages_are_renewed_and_lost_with_the_lock_of_their_session(sessions: 
     lock = accept(sessions)
     one, two = hold_in(sessions, lock)
     with sessions.transaction():
-        lock = sessions.renew_session(lock, SESSIONS, START + 9 * SECOND)
+        lock = sessions.sessions.renew(lock, SESSIONS, START + 9 * SECOND)
         later = START + 15 * SECOND
-        assert sessions.renew_locks(QUEUE, [one.token or b""], SESSIONS, later) == [START + 19 * SECOND]
-        assert sessions.settle(QUEUE, [Settlement(Action.COMPLETE, one.token or b"")], SESSIONS, later) == [
+        assert sessions.locks.renew(QUEUE, [one.token or b""], SESSIONS, later) == [START + 19 * SECOND]
+        assert sessions.locks.settle(QUEUE, [Settlement(Action.COMPLETE, one.token or b"")], SESSIONS, later) == [
             Outcome.DONE
         ]
         late = Settlement(Action.COMPLETE, two.token or b"")
-        assert sessions.settle(QUEUE, [late], SESSIONS, START + 19 * SECOND) == [Outcome.SESSION_LOCK_LOST]
-        sweep = sessions.expire_locks({QUEUE: SESSIONS}, START + 19 * SECOND)
+        assert sessions.locks.settle(QUEUE, [late], SESSIONS, START + 19 * SECOND) == [Outcome.SESSION_LOCK_LOST]
+        sweep = sessions.locks.expire({QUEUE: SESSIONS}, START + 19 * SECOND)
         assert sweep.arrived == {Place(QUEUE, SubQueue.MAIN)}
-        outcomes = sessions.settle(QUEUE, [late], SESSIONS, START + 19 * SECOND, lock)
+        outcomes = sessions.locks.settle(QUEUE, [late], SESSIONS, START + 19 * SECOND, lock)
     assert outcomes == [Outcome.SESSION_LOCK_LOST]
     with pytest.raises(SessionLockLost):
         hold_in(sessions, lock, now=START + 19 * SECOND)
@@ -252,45 +252,45 @@ def test_messages_are_renewed_and_lost_with_the_lock_of_their_session(sessions: 
 def test_state_is_durable_and_needs_the_lock(sessions: Store) -> None:
     lock = accept(sessions, "new")
     with sessions.transaction():
-        sessions.set_session_state(lock, b"\0state", START)
-        sessions.release_session(lock, SESSIONS)
-    assert sessions.session_state(QUEUE, "new") == b"\0state"
-    assert sessions.list_sessions(QUEUE, 9) == ["a", "b", "new"]
-    assert sessions.list_sessions(QUEUE, 1, after="a") == ["b"]
-    assert sessions.list_sessions(QUEUE, 9, updated_since=START) == ["new"]
-    assert sessions.list_sessions(QUEUE, 9, updated_since=START + 1) == []
+        sessions.sessions.set_state(lock, b"\0state", START)
+        sessions.sessions.release(lock, SESSIONS)
+    assert sessions.sessions.state(QUEUE, "new") == b"\0state"
+    assert sessions.sessions.names(QUEUE, 9) == ["a", "b", "new"]
+    assert sessions.sessions.names(QUEUE, 1, after="a") == ["b"]
+    assert sessions.sessions.names(QUEUE, 9, updated_since=START) == ["new"]
+    assert sessions.sessions.names(QUEUE, 9, updated_since=START + 1) == []
     with pytest.raises(SessionLockLost), sessions.transaction():
-        sessions.set_session_state(lock, None, START)
+        sessions.sessions.set_state(lock, None, START)
     lock = accept(sessions, "new")
     with sessions.transaction():
-        sessions.set_session_state(lock, None, START)
-        sessions.release_session(lock, SESSIONS)
-    assert sessions.list_sessions(QUEUE, 9) == ["a", "b"]
-    assert sessions.session_state(QUEUE, "never heard of") is None
+        sessions.sessions.set_state(lock, None, START)
+        sessions.sessions.release(lock, SESSIONS)
+    assert sessions.sessions.names(QUEUE, 9) == ["a", "b"]
+    assert sessions.sessions.state(QUEUE, "never heard of") is None
 
 
 def test_dead_letters_of_sessions_are_received_without_one(sessions: Store) -> None:
     lock = accept(sessions)
     (message, _) = hold_in(sessions, lock)
     with sessions.transaction():
-        sessions.settle(QUEUE, [Settlement(Action.DEAD_LETTER, message.token or b"")], SESSIONS, START)
-        (dead,) = sessions.receive(QUEUE, 9, Mode.PEEK_LOCK, SESSIONS, START, sub_queue=SubQueue.DEAD_LETTER)
+        sessions.locks.settle(QUEUE, [Settlement(Action.DEAD_LETTER, message.token or b"")], SESSIONS, START)
+        (dead,) = sessions.messages.receive(QUEUE, 9, Mode.PEEK_LOCK, SESSIONS, START, sub_queue=SubQueue.DEAD_LETTER)
         assert (dead.session, dead.locked_until) == ("a", START + 10 * SECOND)
-        assert sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.MESSAGE_NOT_FOUND]
-        sessions.settle(QUEUE, [Settlement(Action.ABANDON, dead.token or b"")], SESSIONS, START)
-        assert sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.DONE]
-        assert sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.MESSAGE_NOT_FOUND]
+        assert sessions.dead_letters.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.MESSAGE_NOT_FOUND]
+        sessions.locks.settle(QUEUE, [Settlement(Action.ABANDON, dead.token or b"")], SESSIONS, START)
+        assert sessions.dead_letters.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.DONE]
+        assert sessions.dead_letters.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.MESSAGE_NOT_FOUND]
     come_back(sessions, {QUEUE: SESSIONS}, 50)
     with sessions.transaction():
-        (back,) = sessions.receive(QUEUE, 9, Mode.PEEK_LOCK, SESSIONS, START, lock)
+        (back,) = sessions.messages.receive(QUEUE, 9, Mode.PEEK_LOCK, SESSIONS, START, lock)
     assert (back.sequence, back.deliveries, back.reason, back.session) == (50, 1, None, "a")
 
 
 def test_peeking_shows_one_session_or_all(sessions: Store) -> None:
     hold_in(sessions, accept(sessions, "b"), 1)
-    assert [message.sequence for message in sessions.peek(QUEUE, 2, 9, START)] == [2, 3, 4]
-    assert [message.sequence for message in sessions.peek(QUEUE, 0, 9, START, "b")] == [2, 4]
-    assert [message.sequence for message in sessions.peek(QUEUE, 0, 1, START)] == [1]
+    assert [message.sequence for message in sessions.messages.peek(QUEUE, 2, 9, START)] == [2, 3, 4]
+    assert [message.sequence for message in sessions.messages.peek(QUEUE, 0, 9, START, "b")] == [2, 4]
+    assert [message.sequence for message in sessions.messages.peek(QUEUE, 0, 1, START)] == [1]
 
 
 def test_a_session_without_messages_and_state_is_forgotten(store: Store) -> None:
@@ -301,12 +301,12 @@ def test_a_session_without_messages_and_state_is_forgotten(store: Store) -> None
         {"entity": QUEUE, "sequence": 3, "session": "deleted"},
     ]
     take(store, rows, policies)
-    assert store.list_sessions(QUEUE, 9) == ["cancelled", "deleted", "expired"]
+    assert store.sessions.names(QUEUE, 9) == ["cancelled", "deleted", "expired"]
     with store.transaction():
-        store.expire(policies, START)
-        store.cancel_scheduled(QUEUE, [2])
-        store.batch_delete(QUEUE, START + 1, 9)
-        assert store.accept_session(QUEUE, None, SESSIONS, START) is None
+        store.messages.expire(policies, START)
+        store.scheduled.cancel(QUEUE, [2])
+        store.messages.delete_oldest(QUEUE, START + 1, 9)
+        assert store.sessions.accept(QUEUE, None, SESSIONS, START) is None
     assert store._connection.execute("SELECT count(*) FROM session").fetchone() == (0,)
 
 

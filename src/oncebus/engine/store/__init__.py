@@ -1,6 +1,5 @@
 """The delivery store: the messages that receivers see. Open it with `Store.open`."""
 
-from oncebus.engine.store.base import DUPLICATES_KEPT
 from oncebus.engine.store.errors import (
     ChangesRefused,
     EntryRefused,
@@ -12,7 +11,7 @@ from oncebus.engine.store.errors import (
     StoreMismatch,
 )
 from oncebus.engine.store.samples import Samples, Span, per_second
-from oncebus.engine.store.store import Store
+from oncebus.engine.store.store import DUPLICATES_KEPT, Store
 from oncebus.engine.store.values import (
     MAX_HOPS,
     NAMESPACE,

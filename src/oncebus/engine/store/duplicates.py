@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
-from oncebus.engine.store.base import StoreBase
-from oncebus.engine.store.entry import groups, integers, values
+from oncebus.engine.store.copies import groups, integers, values
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.values import Duplicate
 
 _STEP = 1000
+_PORTION = 50
+"""How many duplicates of one entity to read at a time when several entities are merged."""
 
 
-class Duplicates(StoreBase):
-    """The record of dropped duplicates."""
+class Duplicates:
+    """The record of dropped duplicates. Reads a bounded number of rows."""
 
-    def duplicates(
+    def __init__(self, tables: Tables, age: int) -> None:
+        self._tables = tables
+        self._age = age
+
+    def page(
         self,
         entity: int,
         message_id: str | None = None,
@@ -27,25 +34,68 @@ class Duplicates(StoreBase):
         after: int | None = None,
     ) -> list[Duplicate]:
         """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the previous page."""
-        return self._tables.records.duplicates(entity, message_id, since, limit, after)
+        return self._tables.duplicates.page(entity, message_id, since, limit, after)
 
     def originals(self, entity: int, message_ids: Sequence[str], after: int, through: int) -> dict[int, int]:
         """Return the sequence numbers of dropped duplicates with these ids, each with that of its original.
 
         Reads only duplicates whose `number` is above `after` and up to `through`.
         """
-        return dict(self._tables.records.originals(entity, message_ids, after, through))
+        return dict(self._tables.duplicates.originals(entity, message_ids, after, through))
 
-    def prune_duplicates(self, now: int) -> int:
+    def newest(self, entity: int, since: int = 0, limit: int = 100, before: int | None = None) -> list[Duplicate]:
+        """Return the duplicates of an entity from `since` on, newest first. `before` is the last number seen."""
+        found = self._tables.duplicates.newest(entity, before, limit)
+        return [each for each in found if each.time >= since]
+
+    def newest_of(self, entities: Sequence[int], since: int = 0, limit: int = 100) -> list[Duplicate]:
+        """Return the newest duplicates of several entities from `since` on, newest first."""
+        streams = [self._stream(entity, since) for entity in entities]
+        return list(islice(heapq.merge(*streams, key=lambda each: -each.time), limit))
+
+    def newest_with_id(self, entities: Sequence[int], message_id: str, limit: int = 100) -> list[Duplicate]:
+        """Return the newest duplicates of several entities with this id, newest first."""
+        streams = [self._tables.duplicates.newest_with_id(each, message_id, limit) for each in entities]
+        return list(islice(heapq.merge(*streams, key=lambda each: -each.time), limit))
+
+    def _stream(self, entity: int, since: int) -> Iterator[Duplicate]:
+        """Yield the duplicates of an entity, newest first. Reads one, because most entities contribute no other."""
+        before, size = None, 1
+        while some := self._tables.duplicates.newest(entity, before, size):
+            for each in some:
+                if each.time < since:
+                    return
+                yield each
+            before, size = some[-1].number, _PORTION
+
+    def count_since(self, entity: int, since: int) -> int:
+        """Return how many duplicates of an entity are on record from a time on, by halving: numbers have no gaps."""
+        table = self._tables.duplicates
+        newest = table.newest(entity, None, 1)
+        first = table.first_from(entity, 0)
+        if first is None or newest[0].time < since:
+            return 0
+        last = newest[0].number
+        low, high = first[0], last
+        while low < high:
+            middle = (low + high) // 2
+            there = table.first_from(entity, middle)
+            if there is not None and there[1] < since:
+                low = middle + 1
+            else:
+                high = middle
+        return last - low + 1
+
+    def prune(self, now: int) -> int:
         """Forget duplicates that are too old, including those of entities that get no new ones.
 
         Return how many were forgotten.
         """
-        tables = self._change()
-        forgotten, entity = 0, tables.records.next_with_duplicates(-1)
+        tables = self._tables.for_change()
+        forgotten, entity = 0, tables.duplicates.next_entity(-1)
         while entity is not None:
-            forgotten += _forget_old(tables, entity, now - self._duplicates_age)
-            entity = tables.records.next_with_duplicates(entity)
+            forgotten += _forget_old(tables, entity, now - self._age)
+            entity = tables.duplicates.next_entity(entity)
         return forgotten
 
 
@@ -60,19 +110,19 @@ def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int
     number[order] = np.repeat(np.array(newest) - lengths, lengths) + 1 + rank
     names = ("message_id", "time", "sequence", "original_sequence", "original_time", "reason", "description")
     columns = [values(rows, name) for name in names]
-    tables.records.add_duplicates(zip(entity.tolist(), number.tolist(), *columns, strict=True))
+    tables.duplicates.add(zip(entity.tolist(), number.tolist(), *columns, strict=True))
     for each, last in zip(entities, newest, strict=True):
-        tables.records.forget_duplicates(each, last - kept)
+        tables.duplicates.forget_through(each, last - kept)
         _forget_old(tables, each, now - age)
 
 
 def _forget_old(tables: Tables, entity: int, before: int) -> int:
     """Forget an entity's duplicates from before a time. Return how many were forgotten."""
     forgotten = 0
-    while oldest := tables.records.oldest_duplicates(entity, 1 if not forgotten else _STEP):
+    while oldest := tables.duplicates.oldest(entity, 1 if not forgotten else _STEP):
         old = [number for number, time in oldest if time < before]
         if not old:
             break
-        tables.records.forget_duplicates(entity, old[-1])
+        tables.duplicates.forget_through(entity, old[-1])
         forgotten += len(old)
     return forgotten

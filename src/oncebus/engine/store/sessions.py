@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncebus.engine.store.base import StoreBase
 from oncebus.engine.store.errors import SessionCannotBeLocked, SessionLockLost
 from oncebus.engine.store.sql.sessions import SessionRow
 from oncebus.engine.store.sql.tables import Tables
+from oncebus.engine.store.tokens import LockTokens
 from oncebus.engine.store.unsettled import expire, is_expired, put_back
 from oncebus.engine.store.values import Place, Policy, SessionLock, SubQueue, Sweep
 from oncebus.model.entities.session_ids import session_key
 
 
-class Sessions(StoreBase):
+class Sessions:
     """Sessions, their locks and their state."""
 
-    def accept_session(self, entity: int, session: str | None, policy: Policy, now: int) -> SessionLock | None:
+    def __init__(self, tables: Tables, tokens: LockTokens) -> None:
+        self._tables = tables
+        self._tokens = tokens
+
+    def accept(self, entity: int, session: str | None, policy: Policy, now: int) -> SessionLock | None:
         """Lock a session.
 
         If `session` is None, lock the free one with the oldest message, or return None if there is none.
 
         Raises `SessionCannotBeLocked` if another receiver has locked the named session.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         for row in tables.sessions.expired_locks_of(entity, now):
             give_back(tables, row, policy)
         if session is None:
@@ -36,47 +40,45 @@ class Sessions(StoreBase):
                 raise SessionCannotBeLocked(
                     f"Session '{session}' of entity {entity} is held by another receiver until {found.locked_until}."
                 )
-        lock = SessionLock(entity, session, self._token(), now + policy.lock_duration)
+        lock = SessionLock(entity, session, self._tokens.take(1)[0], now + policy.lock_duration)
         tables.sessions.hold(lock)
         return lock
 
-    def renew_session(self, lock: SessionLock, policy: Policy, now: int) -> SessionLock:
+    def renew(self, lock: SessionLock, policy: Policy, now: int) -> SessionLock:
         """Renew the lock of a session and of the messages received in it. Raises `SessionLockLost`."""
-        tables = self._change()
+        tables = self._tables.for_change()
         until = max(check_held(tables, lock, now), now + policy.lock_duration)
         held = replace(lock, locked_until=until)
         tables.sessions.hold(held)
         return held
 
-    def release_session(self, lock: SessionLock, policy: Policy) -> Sweep:
+    def release(self, lock: SessionLock, policy: Policy) -> Sweep:
         """Release a session and put back the messages that were received in it and not settled.
 
         Does nothing if the lock is lost.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         row = tables.sessions.get(lock.entity, lock.key)
         if row is None or row.token != lock.token:
             return Sweep()
         return Sweep(arrived=give_back(tables, row, policy))
 
-    def session_state(self, entity: int, session: str) -> bytes | None:
+    def state(self, entity: int, session: str) -> bytes | None:
         """Return the state of a session; None if it has none."""
         row = self._tables.sessions.get(entity, session_key(session))
         return None if row is None else row.state
 
-    def check_session(self, lock: SessionLock, now: int) -> None:
+    def check(self, lock: SessionLock, now: int) -> None:
         """Raise `SessionLockLost` unless a session is still locked."""
         check_held(self._tables, lock, now)
 
-    def set_session_state(self, lock: SessionLock, state: bytes | None, now: int) -> None:
+    def set_state(self, lock: SessionLock, state: bytes | None, now: int) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
-        tables = self._change()
+        tables = self._tables.for_change()
         check_held(tables, lock, now)
         tables.sessions.set_state(lock.entity, lock.key, state, now)
 
-    def list_sessions(
-        self, entity: int, limit: int, updated_since: int | None = None, after: str | None = None
-    ) -> list[str]:
+    def names(self, entity: int, limit: int, updated_since: int | None = None, after: str | None = None) -> list[str]:
         """List the sessions that have messages or state, by name.
 
         With `updated_since`, list those whose state was set after it.
@@ -104,7 +106,7 @@ def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:
     """Unlock a session and put back the messages received in it. Return where messages can be received now."""
     places = {
         place
-        for copy in tables.messages.held_in_session(row.entity, row.key)
+        for copy in tables.locks.held_in_session(row.entity, row.key)
         if (place := put_back(tables, copy, policy)) is not None
     }
     first = tables.messages.first_ready(row.entity, row.key)

@@ -96,5 +96,5 @@ def put_back(tables: Tables, copy: Copy, policy: Policy, *, counted: bool = True
         return dead_letter(tables, copy, policy, TOO_MANY_DELIVERIES, description)
     deferred = copy.stage == Stage.DEFERRED_LOCKED
     deliveries = copy.deliveries if counted or is_dead else copy.deliveries - 1
-    tables.messages.unlock(copy, Stage.DEFERRED if deferred else Stage.READY, deliveries)
+    tables.locks.unlock(copy, Stage.DEFERRED if deferred else Stage.READY, deliveries)
     return None if deferred else Place(copy.entity, copy.sub_queue)

@@ -271,6 +271,11 @@ class Sweep:
     next: int | None = None
     arrived: set[Place] = field(default_factory=set)
 
+    def note(self, place: Place | None) -> None:
+        """Add a place where a message became available, if there is one."""
+        if place is not None:
+            self.arrived.add(place)
+
 
 class Scheduled(NamedTuple):
     """A message that waits for its scheduled time."""

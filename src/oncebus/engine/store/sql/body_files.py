@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from oncebus.engine.store.sql.connection import Connection
 
 
-class BodyFileReferences:
+class BodyFileTable:
     """References by name. An unused name stays, with count 0, until its file is deleted and `forget` is called."""
 
     def __init__(self, connection: Connection) -> None:
@@ -24,15 +24,17 @@ class BodyFileReferences:
             references,
         )
 
-    def release(self, name: str) -> None:
-        """Remove one reference."""
-        self._connection.execute("UPDATE body_file SET copies = copies - 1 WHERE name = ?", (name,))
+    def release_all(self, names: Iterable[str | None]) -> None:
+        """Remove one reference to each name; None stands for a message without a body file."""
+        for name in names:
+            if name is not None:
+                self._connection.execute("UPDATE body_file SET copies = copies - 1 WHERE name = ?", (name,))
 
     def needed(self) -> list[str]:
         """Return the names that have references."""
         return [name for (name,) in self._connection.execute("SELECT name FROM body_file WHERE copies > 0")]
 
-    def unused(self, limit: int) -> list[str]:
+    def unused(self, limit: int = 1000) -> list[str]:
         """Return names without references."""
         rows = self._connection.execute("SELECT name FROM body_file WHERE copies = 0 ORDER BY name LIMIT ?", (limit,))
         return [name for (name,) in rows]
@@ -44,4 +46,5 @@ class BodyFileReferences:
 
     def forget(self, names: Iterable[str]) -> None:
         """Forget names whose files are deleted. A name that got a reference meanwhile stays."""
+        self._connection.need_transaction()
         self._connection.executemany("DELETE FROM body_file WHERE name = ? AND copies = 0", [(name,) for name in names])

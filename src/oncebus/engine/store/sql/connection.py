@@ -21,6 +21,10 @@ _LARGEST_IDLE_LOG = 64 * 1024 * 1024
 _TOGETHER = (500, 100, 20, 5, 1)
 _T = TypeVar("_T")
 
+Execute = Callable[..., sqlite3.Cursor]
+Conflict = sqlite3.IntegrityError
+"""A row has a value that another one has in a unique index."""
+
 # SQLite reports an exhausted quota as a failed write, and a full disk at its shared index as a failed resize.
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

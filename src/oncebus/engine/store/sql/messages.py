@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oncebus.engine.store.sql.body_files import BodyFileReferences
-from oncebus.engine.store.sql.connection import Connection, portions
+from oncebus.engine.store.sql.body_files import BodyFileTable
+from oncebus.engine.store.sql.connection import Connection, Execute, portions
 from oncebus.engine.store.sql.counters import Counters
 from oncebus.engine.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
 from oncebus.model.entities.session_ids import session_key
@@ -20,15 +20,6 @@ _FULL = (
 )
 _READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id
     WHERE m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.session_key = ? ORDER BY m.sequence LIMIT ?"""
-_LOCK = (
-    "WITH held (id, stage, token, until) AS (VALUES",
-    "(?, ?, ?, ?)",
-    """) UPDATE message SET stage = held.stage, token = held.token, locked_until = held.until,
-    deliveries = deliveries + (sub_queue = 0) FROM held WHERE message.id = held.id""",
-)
-_UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
-_NO_LOCK_KNOWN = 2**63 - 1
-_HIGHEST = 2**63 - 1
 
 
 def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
@@ -47,24 +38,30 @@ def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
     return found
 
 
-def _marks(number: int) -> str:
+def marks(number: int) -> str:
+    """Return the placeholders of a statement for a number of values."""
     return ", ".join("?" * number)
 
 
-class Messages:
+def copy_where(execute: Execute, condition: str, values: tuple[Any, ...]) -> Copy | None:
+    """Return the first message for which a condition on table `message`, called m, holds."""
+    row = execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values).fetchone()
+    return None if row is None else Copy._make(row)
+
+
+def copies_where(execute: Execute, condition: str, values: tuple[Any, ...]) -> list[Copy]:
+    """Return the messages for which a condition on table `message`, called m, holds."""
+    return list(map(Copy._make, execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values)))
+
+
+class MessageTable:
     """The rows of all messages. There are no rules here: callers decide what may happen."""
 
-    def __init__(self, connection: Connection, counters: Counters, body_files: BodyFileReferences) -> None:
+    def __init__(self, connection: Connection, counters: Counters, body_files: BodyFileTable) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._counters = counters
         self._body_files = body_files
-        # A lower bound for the first end of any lock. It saves `receive` a statement while no lock expires.
-        self._first_end = 0
-        connection.after_rollback.append(self._forget)
-
-    def _forget(self) -> None:
-        self._first_end = 0
 
     def next_id(self) -> int:
         """Return an id above all ids in use."""
@@ -75,12 +72,12 @@ class Messages:
         self._connection.execute_values(
             "INSERT INTO message (id, entity, sub_queue, stage, session_key, sequence, enqueued_sequence, enqueued, "
             "expires, scheduled, hops, size, reason, description, source, origin, body_file, deliveries) VALUES",
-            f"({_marks(17)}, 0)",
+            f"({marks(17)}, 0)",
             messages,
         )
         self._connection.execute_values(
             "INSERT INTO content (id, message_id, session, partition_key, head, body) VALUES",
-            f"({_marks(6)})",
+            f"({marks(6)})",
             contents,
         )
 
@@ -101,26 +98,17 @@ class Messages:
 
     def first_ready(self, entity: int, key: str) -> Copy | None:
         """Return the first message of a session that is not locked."""
-        return self._copy(
+        return copy_where(
+            self._execute,
             "m.entity = ? AND m.sub_queue = 0 AND m.stage = 0 AND m.session_key = ? ORDER BY m.sequence LIMIT 1",
             (entity, key),
         )
 
-    def with_token(self, token: bytes) -> Copy | None:
-        """Return the message with this lock token, even if the lock has expired."""
-        return self._copy("m.token = ?", (token,))
-
-    def with_tokens(self, tokens: Sequence[bytes]) -> dict[bytes, Copy]:
-        """Return the messages with these lock tokens, by token, even if the locks have expired."""
-        found: dict[bytes, Copy] = {}
-        for some in portions(tokens):
-            copies = self._copies(f"m.token IN ({_marks(len(some))})", tuple(some))
-            found |= {copy.token: copy for copy in copies if copy.token is not None}
-        return found
-
     def at(self, entity: int, sub_queue: int, sequence: int) -> Copy | None:
         """Return the message with this sequence number, in any stage."""
-        return self._copy("m.entity = ? AND m.sub_queue = ? AND m.sequence = ?", (entity, sub_queue, sequence))
+        return copy_where(
+            self._execute, "m.entity = ? AND m.sub_queue = ? AND m.sequence = ?", (entity, sub_queue, sequence)
+        )
 
     def full(self, id_: int) -> Message:
         """Return a message with its content."""
@@ -153,46 +141,19 @@ class Messages:
         )
         return _fitting(rows, most_bytes)
 
-    def held_in_session(self, entity: int, key: str) -> list[Copy]:
-        """Return the messages of a session that were received and are locked with it."""
-        return self._copies(
-            "m.entity = ? AND m.sub_queue = 0 AND m.stage IN (3, 5) AND m.session_key = ?", (entity, key)
-        )
-
-    def expired_locks(self, now: int, limit: int) -> list[Copy]:
-        """Return messages of all entities whose own lock has expired."""
-        return self._copies("m.locked_until <= ? ORDER BY m.locked_until LIMIT ?", (now, limit))
-
-    def first_end(self) -> int | None:
-        """Return when the first lock of a message expires; None if no message is locked."""
-        row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
-        return None if row[0] is None else int(row[0])
-
-    def expired_locks_of(self, entity: int, now: int) -> list[Copy]:
-        """Return messages of one entity whose own lock has expired."""
-        if now < self._first_end:
-            return []
-        found = self._copies("m.locked_until <= ? AND m.entity = ?", (now, entity))
-        if not found:
-            first = self.first_end()
-            self._first_end = _NO_LOCK_KNOWN if first is None else first
-        return found
-
-    def last_end(self) -> int:
-        """Return when the last lock of a message expires; 0 if there is none."""
-        row = self._execute("SELECT max(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
-        return row[0] or 0
-
     def expired(self, now: int, limit: int) -> list[Copy]:
         """Return expired messages of main queues that are not locked."""
-        return self._copies(
+        return copies_where(
+            self._execute,
             "m.expires IS NOT NULL AND m.sub_queue = 0 AND m.stage < 3 AND m.expires <= ? ORDER BY m.expires LIMIT ?",
             (now, limit),
         )
 
     def due(self, now: int, limit: int) -> list[Copy]:
         """Return scheduled messages whose time has come, earliest first."""
-        return self._copies("m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit))
+        return copies_where(
+            self._execute, "m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit)
+        )
 
     def next_due(self, now: int) -> int | None:
         """Return the first time after `now` at which a scheduled message falls due."""
@@ -201,94 +162,7 @@ class Messages:
         ).fetchone()
         return None if row is None else int(row[0])
 
-    def leaving_entities(self) -> list[int]:
-        """Return the entities with messages to append to the inbox. Costs one index step for each entity."""
-        found: set[int] = set()
-        for stage in LEAVING:
-            entity = -1
-            while True:
-                row = self._execute(
-                    f"SELECT entity FROM message WHERE stage = {stage} AND entity > ? ORDER BY entity LIMIT 1",
-                    (entity,),
-                ).fetchone()
-                if row is None:
-                    break
-                entity = row[0]
-                found.add(entity)
-        return sorted(found)
-
-    def returning(self, entity: int, sequence: int) -> Copy | None:
-        """Return the message with this number if it is returning to its own entity."""
-        return self._copy(
-            "m.entity = ? AND m.sub_queue IN (0, 1, 2) AND m.sequence = ? AND m.stage = 6", (entity, sequence)
-        )
-
-    def leaving(self, entity: int, limit: int) -> list[Copy]:
-        """Return messages of an entity to append to the inbox: first returning ones by time, then others by number."""
-        found = self._copies("m.stage = 6 AND m.entity = ? ORDER BY m.scheduled, m.sequence LIMIT ?", (entity, limit))
-        if len(found) < limit:
-            found += self._copies(
-                "m.stage = 4 AND m.entity = ? ORDER BY m.sequence LIMIT ?", (entity, limit - len(found))
-            )
-        return found
-
-    def oldest(self, entity: int, sub_queue: int, before: int, limit: int, key: str | None) -> list[Copy]:
-        """Return unlocked messages that were enqueued before a time, ordered by number.
-
-        If `key` is given, return only messages of the session with that key.
-        """
-        condition, values = "", []
-        if key is not None:
-            condition, values = "AND m.session_key = ?", [key]
-        return self._copies(
-            f"m.entity = ? AND m.sub_queue = ? AND m.stage = 0 {condition} AND m.enqueued < ? "
-            "ORDER BY m.sequence LIMIT ?",
-            (entity, sub_queue, *values, before, limit),
-        )
-
-    def unlocked(
-        self, entity: int, sub_queue: int, after: int, before: int, limit: int, most_read: int
-    ) -> tuple[list[Copy], int | None]:
-        """Return unlocked messages with numbers above `after` that were enqueued before a time, ordered by number.
-
-        Reads at most `most_read` messages. Also return the `after` to go on with; None if there are no more.
-        """
-        # The index `place` alone has the number of the last message to read, and the order.
-        row = self._execute(
-            "SELECT sequence FROM message WHERE entity = ? AND sub_queue = ? AND sequence > ? "
-            "ORDER BY sequence LIMIT 1 OFFSET ?",
-            (entity, sub_queue, after, most_read - 1),
-        ).fetchone()
-        last = None if row is None else int(row[0])
-        copies = self._copies(
-            "m.entity = ? AND m.sub_queue = ? AND m.sequence > ? AND m.sequence <= ? AND m.stage = 0 "
-            "AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
-            (entity, sub_queue, after, _HIGHEST if last is None else last, before, limit),
-        )
-        return copies, copies[-1].sequence if len(copies) == limit else last
-
     # Changing
-
-    def lock(self, messages: Sequence[Message], stage: Stage) -> None:
-        """Store the lock token and the end of the lock of each message, as they are in `messages`.
-
-        The delivery counts, except in a dead-letter queue.
-        """
-        ends = {message.locked_until for message in messages}
-        self._first_end = min([self._first_end, *(end for end in ends if end is not None)])
-        start, marks, end = _LOCK
-        held = [(message.id, stage, message.token, message.locked_until) for message in messages]
-        self._connection.execute_values(start, marks, held, end)
-
-    def extend(self, copy: Copy, until: int) -> None:
-        """Change the end of a lock to `until`."""
-        self._first_end = min(self._first_end, until)
-        self._execute("UPDATE message SET locked_until = ? WHERE id = ?", (until, copy.id))
-
-    def unlock(self, copy: Copy, stage: Stage, deliveries: int) -> None:
-        """Unlock a message and set its stage and its number of deliveries."""
-        self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (copy.sub_queue, stage))
-        self._execute(_UNLOCK, (stage, deliveries, copy.id))
 
     def set_stage(self, copy: Copy, stage: Stage) -> None:
         """Move a message that is not locked to another stage."""
@@ -339,35 +213,18 @@ class Messages:
             (stage, key, sequence, enqueued, expires, copy.id),
         )
 
-    def send_back(self, copy: Copy, expires: int | None) -> None:
-        """Mark a message that is not locked as returning through the inbox, with a new time of expiry."""
-        self.set_stage(copy, Stage.RETURN)
-        if expires != copy.expires:
-            self._execute("UPDATE message SET expires = ? WHERE id = ?", (expires, copy.id))
-
-    def claim(self, entity: int, sub_queue: SubQueue, limit: int) -> int:
-        """Mark the first messages that are not locked as being forwarded. Return how many."""
-        # By number across all sessions. The plus makes SQLite walk the index of numbers instead of sorting.
-        claimed = self._copies(
-            "m.entity = ? AND m.sub_queue = ? AND +m.stage = 0 ORDER BY m.sequence LIMIT ?",
-            (entity, sub_queue, limit),
-        )
-        for copy in claimed:
-            self.set_stage(copy, Stage.FORWARD)
-        return len(claimed)
-
     def remove(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
         """Delete messages and their contents. With `keep_body_file`, the caller takes over the references."""
         sizes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         for copy in copies:
             sizes[copy[1:4]].append(copy.size)
-            if copy.body_file is not None and not keep_body_file:
-                self._body_files.release(copy.body_file)
         for place, of_place in sizes.items():
             self._counters.hold(*place, -len(of_place), -sum(of_place))
+        if not keep_body_file:
+            self._body_files.release_all(copy.body_file for copy in copies)
         for ids in portions([copy.id for copy in copies]):
             for table in ("message", "content"):
-                self._execute(f"DELETE FROM {table} WHERE id IN ({_marks(len(ids))})", ids)
+                self._execute(f"DELETE FROM {table} WHERE id IN ({marks(len(ids))})", ids)
 
     def remove_all(self, entity: int) -> list[tuple[int, str]]:
         """Delete every message of an entity. The caller deletes its counters.
@@ -382,14 +239,7 @@ class Messages:
             if stage in LEAVING:
                 leaving.append((sequence, body_file))
             else:
-                self._body_files.release(body_file)
+                self._body_files.release_all([body_file])
         self._execute("DELETE FROM content WHERE id IN (SELECT id FROM message WHERE entity = ?)", (entity,))
         self._execute("DELETE FROM message WHERE entity = ?", (entity,))
         return leaving
-
-    def _copy(self, condition: str, values: tuple[Any, ...]) -> Copy | None:
-        row = self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values).fetchone()
-        return None if row is None else Copy._make(row)
-
-    def _copies(self, condition: str, values: tuple[Any, ...]) -> list[Copy]:
-        return list(map(Copy._make, self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values)))

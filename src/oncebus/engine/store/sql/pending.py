@@ -11,7 +11,7 @@ _COLUMNS = ", ".join(Pending._fields)
 _LAST = "pending"
 
 
-class PendingMessages:
+class PendingTable:
     """Pending messages by transaction. The number of its first message identifies a transaction."""
 
     def __init__(self, connection: Connection) -> None:

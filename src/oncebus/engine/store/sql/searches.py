@@ -1,4 +1,4 @@
-"""Queries for people who look for messages and duplicates. Each reads a bounded number of rows.
+"""Bounded searches for messages.
 
 Message ids have no index: it would cost every message that is ingested. So a search by id reads some messages at a
 time, and its caller decides when to stop.
@@ -10,20 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from oncebus.engine.store.sql.connection import Connection, portions
-from oncebus.engine.store.values import Duplicate, Found
+from oncebus.engine.store.sql.messages import copies_where
+from oncebus.engine.store.values import Copy, Found
 from oncebus.model.entities.session_ids import session_key
 
 _FOUND = "m.id, m.entity, m.sub_queue, m.sequence, m.stage, m.enqueued"
-_DUPLICATE = ", ".join(Duplicate._fields)
+_HIGHEST = 2**63 - 1
 
 
-class Searches:
+class MessageSearch:
     """Bounded searches. They change nothing."""
 
     def __init__(self, connection: Connection) -> None:
         self._execute = connection.execute
 
-    def in_entity(
+    def search(
         self, entity: int, sub_queue: int, start: int, most_read: int, message_id: str | None, session: str | None
     ) -> tuple[list[int], int | None]:
         """Search messages from a sequence number on. Return the numbers of those that match, and where to go on.
@@ -48,7 +49,7 @@ class Searches:
         following = self._execute(f"SELECT sequence FROM ({some} LIMIT 1 OFFSET ?)", (*of, most_read)).fetchone()
         return [sequence for (sequence,) in found], None if following is None else following[0]
 
-    def everywhere(self, message_id: str, before: int, most_read: int) -> tuple[list[Found], int | None]:
+    def search_everywhere(self, message_id: str, before: int, most_read: int) -> tuple[list[Found], int | None]:
         """Search the messages of all entities that were ingested before the message `before`, newest first.
 
         Return the matches, and the `before` to go on with; None if all messages were read.
@@ -61,16 +62,7 @@ class Searches:
         last = self._execute(f"SELECT min(id), count(*) FROM ({some})", (before, most_read)).fetchone()
         return [Found._make(row) for row in found], last[0] if last[1] == most_read else None
 
-    def in_quarantine(self, message_id: str, most_read: int) -> list[int]:
-        """Return the entities that the newest quarantined rows with this id were sent to, newest first."""
-        rows = self._execute(
-            "SELECT entity FROM (SELECT entity, message_id FROM quarantine ORDER BY number DESC LIMIT ?) "
-            "WHERE message_id = ?",
-            (most_read, message_id),
-        )
-        return [entity for (entity,) in rows]
-
-    def at(self, entity: int, sequences: Sequence[int]) -> list[Found]:
+    def with_sequences(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these sequence numbers that are still there, dead letters included."""
         found: list[Found] = []
         for some in portions(list(sequences)):
@@ -82,27 +74,39 @@ class Searches:
             found += [Found._make(row) for row in rows]
         return found
 
-    def newest_duplicates(self, entity: int, before: int | None, limit: int) -> list[Duplicate]:
-        """Return an entity's duplicates with numbers below `before`, newest first."""
-        condition = "entity = ?" if before is None else "entity = ? AND number < ?"
-        values = (entity,) if before is None else (entity, before)
-        rows = self._execute(
-            f"SELECT {_DUPLICATE} FROM dropped WHERE {condition} ORDER BY number DESC LIMIT ?", (*values, limit)
-        )
-        return [Duplicate._make(row) for row in rows]
+    def oldest(self, entity: int, sub_queue: int, before: int, limit: int, key: str | None) -> list[Copy]:
+        """Return unlocked messages that were enqueued before a time, ordered by number.
 
-    def newest_duplicates_with_id(self, entity: int, message_id: str, limit: int) -> list[Duplicate]:
-        """Return an entity's duplicates with this id, newest first."""
-        rows = self._execute(
-            f"SELECT {_DUPLICATE} FROM dropped WHERE entity = ? AND message_id = ? ORDER BY number DESC LIMIT ?",
-            (entity, message_id, limit),
+        If `key` is given, return only messages of the session with that key.
+        """
+        condition, values = "", []
+        if key is not None:
+            condition, values = "AND m.session_key = ?", [key]
+        return copies_where(
+            self._execute,
+            f"m.entity = ? AND m.sub_queue = ? AND m.stage = 0 {condition} AND m.enqueued < ? "
+            "ORDER BY m.sequence LIMIT ?",
+            (entity, sub_queue, *values, before, limit),
         )
-        return [Duplicate._make(row) for row in rows]
 
-    def duplicate_from(self, entity: int, number: int) -> tuple[int, int] | None:
-        """Return (number, time) of the first duplicate of an entity from a number on; None if there is none."""
+    def unlocked(
+        self, entity: int, sub_queue: int, after: int, before: int, limit: int, most_read: int
+    ) -> tuple[list[Copy], int | None]:
+        """Return unlocked messages with numbers above `after` that were enqueued before a time, ordered by number.
+
+        Reads at most `most_read` messages. Also return the `after` to go on with; None if there are no more.
+        """
+        # The index `place` alone has the number of the last message to read, and the order.
         row = self._execute(
-            "SELECT number, time FROM dropped WHERE entity = ? AND number >= ? ORDER BY number LIMIT 1",
-            (entity, number),
+            "SELECT sequence FROM message WHERE entity = ? AND sub_queue = ? AND sequence > ? "
+            "ORDER BY sequence LIMIT 1 OFFSET ?",
+            (entity, sub_queue, after, most_read - 1),
         ).fetchone()
-        return None if row is None else (row[0], row[1])
+        last = None if row is None else int(row[0])
+        copies = copies_where(
+            self._execute,
+            "m.entity = ? AND m.sub_queue = ? AND m.sequence > ? AND m.sequence <= ? AND m.stage = 0 "
+            "AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
+            (entity, sub_queue, after, _HIGHEST if last is None else last, before, limit),
+        )
+        return copies, copies[-1].sequence if len(copies) == limit else last

@@ -36,7 +36,7 @@ _MESSAGE = (
 )
 
 
-class Sessions:
+class SessionTable:
     """The rows of all sessions."""
 
     def __init__(self, connection: Connection) -> None:

@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
-from oncebus.engine.store.sql.body_files import BodyFileReferences
+from oncebus.engine.store.sql.body_files import BodyFileTable
 from oncebus.engine.store.sql.connection import Connection
 from oncebus.engine.store.sql.counters import Counters
-from oncebus.engine.store.sql.messages import Messages
-from oncebus.engine.store.sql.pending import PendingMessages
-from oncebus.engine.store.sql.records import Records
+from oncebus.engine.store.sql.duplicates import DuplicateTable
+from oncebus.engine.store.sql.forgets import ForgetTable
+from oncebus.engine.store.sql.leaving import LeavingMessages
+from oncebus.engine.store.sql.locks import LockTable
+from oncebus.engine.store.sql.messages import MessageTable
+from oncebus.engine.store.sql.origins import OriginTable
+from oncebus.engine.store.sql.pending import PendingTable
+from oncebus.engine.store.sql.progress import ProgressTable
+from oncebus.engine.store.sql.quarantine import QuarantineTable
 from oncebus.engine.store.sql.samples import SampleTable
-from oncebus.engine.store.sql.searches import Searches
-from oncebus.engine.store.sql.sessions import Sessions
+from oncebus.engine.store.sql.searches import MessageSearch
+from oncebus.engine.store.sql.sessions import SessionTable
 
 
-@dataclass(frozen=True, slots=True)
 class Tables:
     """The tables that the rules work on."""
 
-    counters: Counters
-    body_files: BodyFileReferences
-    messages: Messages
-    sessions: Sessions
-    records: Records
-    pending: PendingMessages
-    samples: SampleTable
-    searches: Searches
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.counters = Counters(connection)
+        self.body_files = BodyFileTable(connection)
+        self.messages = MessageTable(connection, self.counters, self.body_files)
+        self.locks = LockTable(connection, self.counters)
+        self.leaving = LeavingMessages(connection, self.messages)
+        self.searches = MessageSearch(connection)
+        self.sessions = SessionTable(connection)
+        self.progress = ProgressTable(connection)
+        self.origins = OriginTable(connection, self.body_files)
+        self.pending = PendingTable(connection)
+        self.duplicates = DuplicateTable(connection)
+        self.forgets = ForgetTable(connection)
+        self.quarantine = QuarantineTable(connection, self.body_files)
+        self.samples = SampleTable(connection)
 
-    @classmethod
-    def over(cls, connection: Connection) -> Self:
-        """Return the tables of an open store."""
-        counters, body_files = Counters(connection), BodyFileReferences(connection)
-        return cls(
-            counters,
-            body_files,
-            Messages(connection, counters, body_files),
-            Sessions(connection),
-            Records(connection, body_files),
-            PendingMessages(connection),
-            SampleTable(connection),
-            Searches(connection),
-        )
+    def for_change(self) -> Self:
+        """Return the tables for a change. Raises `StoreError` outside of a transaction."""
+        self._connection.need_transaction()
+        return self

@@ -3,21 +3,20 @@
 The store transaction is the moment at which a transaction is committed. Locks are checked in it, so nothing can happen
 in between. The messages that the transaction sends must still go through the inbox, which alone gives places in the
 order. So the store keeps them as *pending* until the caller has appended them, all in one commit, and has called
-`pending_appended`. After a crash in between they are appended again with the same origins, which `ingest` ingests only
+`end`. After a crash in between they are appended again with the same origins, which `ingest` ingests only
 once.
 
 After a restart, the caller waits until the store has ingested everything that the inbox held at the start, as for
-requeue. Then `next_pending` knows which messages have arrived.
+requeue. Then `next` knows which messages have arrived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from oncebus.engine.store.base import StoreBase
 from oncebus.engine.store.errors import ChangesRefused, SessionLockLost
+from oncebus.engine.store.locks import find_settled, settle
 from oncebus.engine.store.sessions import check_held
-from oncebus.engine.store.settling import find_settled, settle
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.unsettled import complete, discard, policy_of
 from oncebus.engine.store.values import (
@@ -36,17 +35,20 @@ from oncebus.engine.store.values import (
 from oncebus.model.messages import TRANSACTION, partition_in
 
 
-class Transactions(StoreBase):
-    """Operations for transactions."""
+class PendingMessages:
+    """Commits transactions, and keeps the messages that they sent until the inbox has them."""
 
-    def commit_changes(
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def commit(
         self, changes: Changes, sent: Sequence[Pending], policies: Mapping[int, Policy], now: int
     ) -> list[Pending]:
         """Make all changes and keep the messages, or raise `ChangesRefused` and change nothing.
 
         Return the messages with their numbers.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         settled, cancelled = _check(tables, changes, now)
         complete(tables, [copy for copy, settlement in settled if settlement.action is Action.COMPLETE])
         for copy, settlement in settled:
@@ -58,34 +60,34 @@ class Transactions(StoreBase):
             tables.sessions.set_state(lock.entity, lock.key, state, now)
         return _keep(tables, sent)
 
-    def last_pending(self) -> int:
+    def last(self) -> int:
         """Return the number of the last pending message; 0 if there is none."""
         return self._tables.pending.last()
 
-    def next_pending(self, after: int, left: int, appended: int) -> list[Pending]:
+    def next(self, after: int, left: int, appended: int) -> list[Pending]:
         """Return the messages of the next transaction that an earlier broker committed but did not append to the inbox.
 
         Messages that the inbox already has are forgotten: the store has ingested everything that an earlier broker
         appended. `after` is the number of the last message that the caller has appended, 0 at first, `left` what
-        `last_pending` returned at the start, and `appended` the inbox's newest commit.
+        `last` returned at the start, and `appended` the inbox's newest commit.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         while pending := tables.pending.following(after, left):
-            if not any(tables.records.is_taken(TRANSACTION, each.number) for each in pending):
+            if not any(tables.origins.is_taken(TRANSACTION, each.number) for each in pending):
                 break
-            self.pending_appended(pending, appended)
+            self.end(pending, appended)
         return pending
 
-    def pending_appended(self, pending: Sequence[Pending], commit: int) -> None:
+    def end(self, pending: Sequence[Pending], commit: int) -> None:
         """Forget messages of a transaction that are durable in the inbox.
 
         `commit` is the last commit that has one of them.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         for number, body_file in tables.pending.remove(pending[0].committed):
             # Rows in the pipeline need the body file: the origin refers to it until they are ingested.
-            tables.records.end_origin(TRANSACTION, number, commit, body_file)
-        tables.records.forget_origins(tables.records.position())
+            tables.origins.end(TRANSACTION, number, commit, body_file)
+        tables.origins.forget_through(tables.progress.position())
 
 
 def _keep(tables: Tables, sent: Sequence[Pending]) -> list[Pending]:
@@ -96,7 +98,7 @@ def _keep(tables: Tables, sent: Sequence[Pending]) -> list[Pending]:
     tables.pending.add(pending)
     tables.body_files.refer((each.body_file, 1) for each in pending if each.body_file is not None)
     # Nobody else may get these numbers after a restart, and no row of the inbox has them yet.
-    tables.records.raise_highest(
+    tables.progress.raise_highest(
         Highest(each.entity, partition_in(each.sequence), each.sequence, 0)
         for each in pending
         if each.sequence is not None
@@ -106,7 +108,7 @@ def _keep(tables: Tables, sent: Sequence[Pending]) -> list[Pending]:
 
 def _check(tables: Tables, changes: Changes, now: int) -> tuple[list[tuple[Copy, Settlement]], list[Copy]]:
     """Check all changes, and return the messages to settle and to cancel. Raises `ChangesRefused`."""
-    known = tables.messages.with_tokens([settlement.token for _, settlement, _ in changes.settlements])
+    known = tables.locks.with_tokens([settlement.token for _, settlement, _ in changes.settlements])
     settled = []
     for entity, settlement, session in changes.settlements:
         # A token can be used once only.

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from oncebus.engine.store.base import StoreBase
+from oncebus.engine.store.copies import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.engine.store.duplicates import add_duplicates
-from oncebus.engine.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.engine.store.errors import EntryRefused
 from oncebus.engine.store.forgets import add_forgets
-from oncebus.engine.store.requeueing import returned
+from oncebus.engine.store.progress import CATALOGUE, JUDGED
+from oncebus.engine.store.requeues import returned
+from oncebus.engine.store.sampler import Sampler
+from oncebus.engine.store.sql.connection import Conflict
 from oncebus.engine.store.sql.counters import COPIES
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Highest, IngestReport, Kind, Policy, Quarantined, Stage
+from oncebus.engine.store.values import IngestReport, Kind, Policy, Quarantined, Stage
 from oncebus.model.messages import NOBODY, Fate
-
-JUDGED, CATALOGUE = "judged", "catalogue"
-"""Names of marks: the greatest time of a message with a key, and the newest version of the catalogue in any row."""
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 
 
-class Ingest(StoreBase):
-    """Ingests outbox entries and knows how far the store has come."""
+class Entries:
+    """The outbox entries, which the store ingests in order."""
+
+    def __init__(self, tables: Tables, sampler: Sampler, duplicates_kept: int, duplicates_age: int) -> None:
+        self._tables = tables
+        self._sampler = sampler
+        self._duplicates_kept = duplicates_kept
+        self._duplicates_age = duplicates_age
 
     def ingest(
         self, rows: pa.Table, first_commit: int, last_commit: int, policies: Mapping[int, Policy], now: int
@@ -36,11 +40,11 @@ class Ingest(StoreBase):
 
         `rows` has `OUTBOX_SCHEMA`, is sorted by position, and comes from the commits first to last.
 
-        Raises `EntryRefused` unless the entry begins at `position()` + 1. A row for an entity that is not in `policies`
-        is discarded and counted. A row whose origin was ingested before is ignored.
+        Raises `EntryRefused` unless the entry begins at the store's position + 1. A row for an entity that is not in
+        `policies` is discarded and counted. A row whose origin was ingested before is ignored.
         """
-        tables = self._change()
-        position = tables.records.position()
+        tables = self._tables.for_change()
+        position = tables.progress.position()
         if first_commit != position + 1 or last_commit < first_commit:
             raise EntryRefused(
                 f"Entry of commits {first_commit} to {last_commit} does not continue at commit {position + 1}. "
@@ -49,10 +53,10 @@ class Ingest(StoreBase):
         report = IngestReport()
         entity, time = integers(rows, "entity"), integers(rows, "time")
         known = _flags(entity, policies.__contains__)
-        tables.records.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
+        tables.progress.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
         if not known.all():
             # A deleted entity leaves nothing but its time: stamps must not go back for the others.
-            tables.records.raise_time(int(time.max()))
+            tables.progress.raise_time(int(time.max()))
         _note_marks(tables, rows, time)
         fresh = _not_repeated(tables, rows)
         body_files = _body_files_of(rows)
@@ -103,51 +107,20 @@ class Ingest(StoreBase):
         if body_files:
             kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "body_file") if name)
             tables.body_files.refer((name, kept[name]) for name in body_files)
-        tables.records.set_position(last_commit)
+        tables.progress.set_position(last_commit)
         # An idle pipeline gets pulses, so this also shows that an idle broker runs.
         self._sampler.note_run(now)
-        tables.records.forget_origins(last_commit)
+        tables.origins.forget_through(last_commit)
         return report
-
-    def position(self) -> int:
-        """Return the last inbox commit that was ingested."""
-        return self._tables.records.position()
-
-    def highest(self) -> list[Highest]:
-        """Return the highest number and time ever ingested, for every partition of every entity.
-
-        Together with the inbox after `position()` they cover all numbers ever assigned. Subscriptions have time 0.
-        """
-        return self._tables.records.all_highest()
-
-    def newest_time(self) -> int:
-        """Return the highest time ever ingested, including that of deleted entities; 0 if there is none."""
-        return self._tables.records.time()
-
-    def judged_time(self) -> int:
-        """Return the highest time of an ingested message that detection looked up in the ledger; 0 if there is none."""
-        return self._tables.records.mark(JUDGED)
-
-    def forget_judged(self) -> None:
-        """Reset `judged_time`, because there is a new ledger."""
-        self._change().records.forget_mark(JUDGED)
-
-    def catalogue_version(self) -> int:
-        """Return the newest version of the catalogue that is known to have been in use."""
-        return self._tables.records.mark(CATALOGUE)
-
-    def note_catalogue(self, version: int) -> None:
-        """Record that a version of the catalogue is in use."""
-        self._change().records.raise_mark(CATALOGUE, version)
 
 
 def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:
     """Record how new the ledger and the catalogue must be: the broker refuses to open with older copies of them."""
     if rows.num_rows:
-        tables.records.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
+        tables.progress.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
         judged = present(rows, "key")
         if judged.any():
-            tables.records.raise_mark(JUDGED, int(time[judged].max()))
+            tables.progress.raise_mark(JUDGED, int(time[judged].max()))
 
 
 def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
@@ -156,14 +129,14 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
     first_id = tables.messages.next_id()
     try:
         tables.messages.insert(copies.messages(first_id), copies.contents(first_id))
-    except sqlite3.IntegrityError as error:
+    except Conflict as error:
         raise EntryRefused(f"Entry has a sequence number that its entity already holds: {error}.") from error
     for place in copies.held():
         tables.counters.hold(*place)
     if copies.numbered.any():
         numbered = copies.numbered
         zeros = np.zeros(int(np.count_nonzero(numbered)), np.int64)
-        tables.records.raise_highest(highest(copies.destination[numbered], copies.sequence[numbered], zeros))
+        tables.progress.raise_highest(highest(copies.destination[numbered], copies.sequence[numbered], zeros))
     heads, others = copies.session_heads()
     tables.sessions.arrive(heads)
     tables.sessions.ensure(others)
@@ -174,7 +147,7 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
 
 def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
     def last_number(entity: int, partition: int) -> int | None:
-        known = tables.records.highest(entity, partition)
+        known = tables.progress.highest(entity, partition)
         return None if known is None else known.sequence
 
     return last_number
@@ -211,11 +184,11 @@ def _not_repeated(tables: Tables, rows: pa.Table) -> Flags | None:
     for index in indexes:
         origin = entities[index], sequences[index]
         if origin not in taken_at:
-            taken_at[origin] = None if tables.records.is_taken(*origin) else positions[index]
+            taken_at[origin] = None if tables.origins.is_taken(*origin) else positions[index]
             if entities[index] == targets[index]:
                 back.append(origin)
         fresh[index] = taken_at[origin] == positions[index]
-    tables.records.take(origin for origin, position in taken_at.items() if position is not None)
+    tables.origins.take(origin for origin, position in taken_at.items() if position is not None)
     returned(tables, back)
     return fresh
 
@@ -229,4 +202,4 @@ def _body_files_of(rows: pa.Table) -> set[str]:
 def _quarantine(tables: Tables, rows: pa.Table) -> None:
     for entity, size in zip(integers(rows, "entity").tolist(), integers(rows, "size").tolist(), strict=True):
         tables.counters.count(entity, "size", size)
-    tables.records.add_quarantined(zip(*(values(rows, name) for name in Quarantined._fields[1:]), strict=True))
+    tables.quarantine.add(zip(*(values(rows, name) for name in Quarantined._fields[1:]), strict=True))

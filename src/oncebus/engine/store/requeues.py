@@ -9,10 +9,10 @@ removed. After a crash in between, it is still marked and is appended again with
 only once.
 
 The store remembers an origin from its first row until no other row with it can come. No row with it is appended after
-`requeued`, which names the inbox commit of the last one. Once the store has ingested that commit, it forgets the
+`end`, which names the inbox commit of the last one. Once the store has ingested that commit, it forgets the
 origin. So it remembers at most as many origins as there are messages under way.
 
-A message that returns to its own entity stays visible there until it is removed. If its row arrives before `requeued`
+A message that returns to its own entity stays visible there until it is removed. If its row arrives before `end`
 is called, the arrival removes it, so that it never counts twice.
 """
 
@@ -20,46 +20,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from oncebus.engine.store.base import StoreBase
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.unsettled import NO_TARGET, TOO_MANY_HOPS
 from oncebus.engine.store.values import LEAVING, MAX_HOPS, Copy, Policy, Requeue, RequeueKind, Stage, SubQueue
 
 
-class Requeueing(StoreBase):
-    """Operations on messages that leave through the inbox."""
+class Requeues:
+    """Messages that leave through the inbox."""
 
-    def begin_requeue(self, appended: int) -> None:
-        """Continue the requeues that an earlier broker began. Call it once, before the first `requeue_batch`.
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def begin(self, appended: int) -> None:
+        """Continue the requeues that an earlier broker began. Call it once, before the first `next_batch`.
 
         The store must have ingested everything that the inbox held at the start. `appended` is the newest commit.
         """
-        self._change().records.end_taken_origins(appended)
+        self._tables.for_change().origins.end_taken(appended)
 
-    def requeue_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Requeue]:
+    def next_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Requeue]:
         """Return messages to append to the inbox when the transaction has ended.
 
-        Then call `requeued` or `requeue_refused`. `appended` is the inbox's newest commit. Messages that were appended
+        Then call `end` or `refuse`. `appended` is the inbox's newest commit. Messages that were appended
         before a crash and have arrived are not in the batch.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         for entity, policy in policies.items():
             if policy.forward_to is not None:
-                tables.messages.claim(entity, SubQueue.MAIN, limit)
+                tables.leaving.claim(entity, SubQueue.MAIN, limit)
             if policy.forward_dead_letters_to is not None:
-                tables.messages.claim(entity, SubQueue.DEAD_LETTER, limit)
+                tables.leaving.claim(entity, SubQueue.DEAD_LETTER, limit)
         batch: list[Requeue] = []
-        sources = tables.messages.leaving_entities()
+        sources = tables.leaving.entities()
         # The same limit for each entity, so that one with very many messages does not hold up the others.
         limit_each = max(limit // max(len(sources), 1), 1)
         for source in sources[:limit]:
             batch += _from(tables, source, policies, appended, limit_each)
-        tables.records.forget_origins(tables.records.position())
+        tables.origins.forget_through(tables.progress.position())
         return batch
 
-    def requeued(self, batch: Sequence[Requeue], commit: int) -> None:
+    def end(self, batch: Sequence[Requeue], commit: int) -> None:
         """Remove messages that are durable in the inbox. `commit` is the last commit that has one of them."""
-        tables = self._change()
+        tables = self._tables.for_change()
         for requeue in batch:
             message = requeue.message
             copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
@@ -67,12 +69,12 @@ class Requeueing(StoreBase):
                 _leave(tables, copy, commit)
             else:
                 # It has arrived already, or its entity was deleted meanwhile and its rows will still arrive.
-                tables.records.end_origin(message.entity, message.sequence, commit, None)
-        tables.records.forget_origins(tables.records.position())
+                tables.origins.end(message.entity, message.sequence, commit, None)
+        tables.origins.forget_through(tables.progress.position())
 
-    def requeue_refused(self, batch: Sequence[Requeue], reason: str, description: str) -> None:
+    def refuse(self, batch: Sequence[Requeue], reason: str, description: str) -> None:
         """Move messages that can never be appended to the transfer dead letters of their source."""
-        tables = self._change()
+        tables = self._tables.for_change()
         for requeue in batch:
             message = requeue.message
             copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
@@ -86,9 +88,9 @@ def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended:
     if source not in policies:
         # It is being deleted, with all that it holds.
         return batch
-    while not batch and (copies := tables.messages.leaving(source, limit)):
+    while not batch and (copies := tables.leaving.of_entity(source, limit)):
         for copy in copies:
-            if tables.records.is_taken(copy.entity, copy.sequence):
+            if tables.origins.is_taken(copy.entity, copy.sequence):
                 _leave(tables, copy, appended)
             elif (found := _kind_and_target(tables, copy, policies)) is not None:
                 kind, target = found
@@ -98,9 +100,9 @@ def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended:
 
 
 def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
-    """Remove messages whose row arrived in their entity before `requeued` was called for them."""
+    """Remove messages whose row arrived in their entity before `end` was called for them."""
     for entity, sequence in origins:
-        copy = tables.messages.returning(entity, sequence)
+        copy = tables.leaving.returning(entity, sequence)
         if copy is not None:
             tables.messages.remove([copy])
 
@@ -131,7 +133,7 @@ def _leave(tables: Tables, copy: Copy, commit: int) -> None:
     tables.messages.remove([copy], keep_body_file=True)
     if copy.session_key:
         tables.sessions.delete_idle(copy.entity, copy.session_key)
-    tables.records.end_origin(copy.entity, copy.sequence, commit, copy.body_file)
+    tables.origins.end(copy.entity, copy.sequence, commit, copy.body_file)
 
 
 def _strand(tables: Tables, copy: Copy, reason: str, description: str) -> None:

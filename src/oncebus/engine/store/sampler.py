@@ -40,8 +40,8 @@ class Sampler:
         self._full_at: int | None = None
 
     def begin(self, now: int) -> None:
-        """Begin to take samples: the broker runs from now on."""
-        table = self._tables.samples
+        """Begin to take samples: the broker runs from now on. Without this, nothing is sampled."""
+        table = self._tables.for_change().samples
         table.forget_runs(now - DAY, MOST_RUNS)
         self._began = self._taken = self._pruned = now
         self._sampled = table.last_slots(_LONG.step)
@@ -64,7 +64,8 @@ class Sampler:
             self._tables.samples.note_run(self._began, now)
 
     def take(self, now: int) -> None:
-        """Write what has changed since the last call into its slots."""
+        """Write what has changed since the last call into its slots. Call it soon after each short slot has ended."""
+        self._tables.for_change()
         if self._began is None:
             return
         # Just after the end of a slot, the changes belong to that slot.
@@ -87,8 +88,11 @@ class Sampler:
             self.note_run(now)
             self._prune(now)
 
-    def samples(self, entity: int, span: Span, now: int, since: int) -> Samples:
-        """Return the samples of an entity that exists since a time. All are unknown if there are too many entities."""
+    def read(self, entity: int, span: Span, now: int, since: int = 0) -> Samples:
+        """Return what changed in each slot of a span, for an entity that exists since a time, or for `NAMESPACE`.
+
+        All are unknown if there are too many entities.
+        """
         self.take(now)
         active = self._tables.counters.of(entity).active
         first = span.slot(now) - span.slots

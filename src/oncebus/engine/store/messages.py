@@ -1,20 +1,25 @@
-"""Delivers messages to receivers."""
+"""The messages of entities: receiving, browsing, searching and deleting them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
-from oncebus.engine.store.base import StoreBase
 from oncebus.engine.store.sessions import check_held
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.unsettled import complete, expire, is_expired, put_back
-from oncebus.engine.store.values import Copy, Message, Mode, Policy, SessionLock, Stage, SubQueue
+from oncebus.engine.store.tokens import LockTokens
+from oncebus.engine.store.unsettled import complete, discard, discard_all, expire, is_expired, policy_of, put_back
+from oncebus.engine.store.values import Copy, Found, Message, Mode, Policy, SessionLock, Stage, SubQueue, Sweep
+from oncebus.model.entities.session_ids import session_key
 
 _EXPIRED_AT_A_TIME = 500
 
 
-class Receiving(StoreBase):
-    """Messages for receivers and browsers."""
+class Messages:
+    """Messages for receivers, browsers and people who search."""
+
+    def __init__(self, tables: Tables, tokens: LockTokens) -> None:
+        self._tables = tables
+        self._tokens = tokens
 
     def receive(
         self,
@@ -35,7 +40,7 @@ class Receiving(StoreBase):
         Receive-and-delete locks a message with a body file in the same way: complete it when the body has been read.
         Raises `SessionLockLost`.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         key, until = _begin(tables, entity, policy, now, session, sub_queue)
         limit = count
         while True:
@@ -63,7 +68,7 @@ class Receiving(StoreBase):
 
         Leaves out messages that are missing or locked.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         key, until = _begin(tables, entity, policy, now, session, sub_queue)
         found: list[Message] = []
         size = 0
@@ -89,6 +94,68 @@ class Receiving(StoreBase):
         """Return messages in any state from a sequence number on, except expired ones. Locks nothing."""
         return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session, most_bytes)
 
+    def expire(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Delete or dead-letter expired messages. Receivers never get an expired message, even before this runs."""
+        tables = self._tables.for_change()
+        sweep = Sweep()
+        copies = tables.messages.expired(now, limit)
+        for copy in copies:
+            sweep.note(expire(tables, copy, policy_of(policies, copy.entity)))
+        sweep.handled, sweep.more = len(copies), len(copies) == limit
+        return sweep
+
+    def search(
+        self,
+        entity: int,
+        sub_queue: SubQueue,
+        start: int,
+        most_read: int,
+        message_id: str | None = None,
+        session: str | None = None,
+    ) -> tuple[list[int], int | None]:
+        """Return the sequence numbers of matching messages among the next `most_read`, and where to go on, or None."""
+        return self._tables.searches.search(entity, sub_queue, start, most_read, message_id, session)
+
+    def search_everywhere(self, message_id: str, before: int, most_read: int) -> tuple[list[Found], int | None]:
+        """Search the messages of all entities, newest first. Return the matches, and the `before` to go on, or None."""
+        return self._tables.searches.search_everywhere(message_id, before, most_read)
+
+    def at(self, entity: int, sequences: Sequence[int]) -> list[Found]:
+        """Return the messages of an entity with these sequence numbers that are still there, dead letters included."""
+        return self._tables.searches.with_sequences(entity, sequences)
+
+    def delete_oldest(
+        self,
+        entity: int,
+        enqueued_before: int,
+        count: int,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        session: str | None = None,
+    ) -> int:
+        """Delete the oldest active messages that nobody has locked, of all sessions or of one.
+
+        Return how many were deleted.
+        """
+        tables = self._tables.for_change()
+        key = None if session is None else session_key(session)
+        copies = tables.searches.oldest(entity, sub_queue, enqueued_before, count, key)
+        for copy in copies:
+            discard(tables, copy)
+        return len(copies)
+
+    def purge(
+        self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue, after: int, most_read: int
+    ) -> tuple[int, int | None]:
+        """Delete up to `count` active messages that nobody has locked, with numbers above `after`.
+
+        Reads at most `most_read` messages. Return how many were deleted, and the `after` for the next call; None if
+        there are no more.
+        """
+        tables = self._tables.for_change()
+        copies, following = tables.searches.unlocked(entity, sub_queue, after, enqueued_before, count, most_read)
+        discard_all(tables, copies)
+        return len(copies), following
+
 
 def _begin(
     tables: Tables, entity: int, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
@@ -102,7 +169,7 @@ def _begin(
         key, until = "", now + policy.lock_duration
     else:
         key, until = session.key, check_held(tables, session, now)
-    for copy in tables.messages.expired_locks_of(entity, now):
+    for copy in tables.locks.expired_locks_of(entity, now):
         put_back(tables, copy, policy)
     return key, until
 
@@ -114,7 +181,7 @@ def _hand_out(
     stage: Stage,
     until: int,
     session: SessionLock | None,
-    new_tokens: Callable[[int], list[bytes]],
+    tokens: LockTokens,
 ) -> list[Message]:
     counted = 1 if messages and messages[0].sub_queue == SubQueue.MAIN else 0
     if counted:
@@ -127,10 +194,10 @@ def _hand_out(
         # A message with a body file is not deleted before the file has been read: reading may fail.
         if mode is Mode.PEEK_LOCK or message.body_file is not None
         else message.handed_out(message.deliveries + counted, message.stage, message.token, message.locked_until)
-        for message, token in zip(messages, new_tokens(len(messages)), strict=True)
+        for message, token in zip(messages, tokens.take(len(messages)), strict=True)
     ]
     held = [message for message in handed if message.token is not None]
     # A message of a session is locked as long as the session is: its lock has no end of its own.
     in_session = session is not None and bool(held) and held[0].sub_queue == SubQueue.MAIN
-    tables.messages.lock([message._replace(locked_until=None) for message in held] if in_session else held, stage)
+    tables.locks.lock([message._replace(locked_until=None) for message in held] if in_session else held, stage)
     return handed

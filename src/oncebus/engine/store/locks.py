@@ -1,29 +1,22 @@
-"""Settles locked messages and renews their locks."""
+"""The locks of messages: settling locked messages, and renewing or expiring their locks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from oncebus.amqp import DecodeError, with_application_properties
-from oncebus.engine.store.base import StoreBase
-from oncebus.engine.store.sessions import is_held
+from oncebus.engine.store.sessions import give_back, is_held
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.unsettled import complete, dead_letter, put_back
-from oncebus.engine.store.values import (
-    Action,
-    Copy,
-    Outcome,
-    Policy,
-    SessionLock,
-    Settlement,
-    Stage,
-    SubQueue,
-)
+from oncebus.engine.store.unsettled import complete, dead_letter, policy_of, put_back
+from oncebus.engine.store.values import Action, Copy, Outcome, Policy, SessionLock, Settlement, Stage, SubQueue, Sweep
 
 
-class Settling(StoreBase):
-    """Operations of receivers on messages that they have locked."""
+class Locks:
+    """The locks that receivers have on messages."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def settle(
         self,
@@ -37,9 +30,9 @@ class Settling(StoreBase):
 
         With `session`, the outcome distinguishes a lost session from a lost lock.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         outcomes: list[Outcome] = []
-        known = tables.messages.with_tokens([settlement.token for settlement in settlements])
+        known = tables.locks.with_tokens([settlement.token for settlement in settlements])
         completed = []
         for settlement in settlements:
             found = find_settled(tables, entity, settlement, known.get(settlement.token), now, session)
@@ -56,29 +49,29 @@ class Settling(StoreBase):
         complete(tables, completed)
         return outcomes
 
-    def settleable(
+    def check_settlements(
         self, entity: int, settlements: Sequence[Settlement], now: int, session: SessionLock | None = None
     ) -> list[int | Outcome]:
         """Return the number of each message that `settle` would settle, or why it would not. Settles nothing."""
         tables = self._tables
-        known = tables.messages.with_tokens([settlement.token for settlement in settlements])
+        known = tables.locks.with_tokens([settlement.token for settlement in settlements])
         found = [
             find_settled(tables, entity, settlement, known.pop(settlement.token, None), now, session)
             for settlement in settlements
         ]
         return [each if isinstance(each, Outcome) else each.sequence for each in found]
 
-    def renew_locks(
+    def renew(
         self, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None = None
     ) -> list[int | Outcome]:
         """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed.
 
         A message of a session keeps the end of the session's lock.
         """
-        tables = self._change()
+        tables = self._tables.for_change()
         answers: list[int | Outcome] = []
         for token in tokens:
-            found = held(tables, entity, tables.messages.with_token(token), None, now, session)
+            found = held(tables, entity, tables.locks.with_token(token), None, now, session)
             if isinstance(found, Outcome):
                 answers.append(found)
             elif found.locked_until is None:
@@ -87,18 +80,18 @@ class Settling(StoreBase):
             else:
                 # Never shorter: the entity may have had a longer lock duration when the lock was granted.
                 until = max(found.locked_until, now + policy.lock_duration)
-                tables.messages.extend(found, until)
+                tables.locks.extend(found, until)
                 answers.append(until)
         return answers
 
-    def locked_until(
+    def ends(
         self, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None = None
     ) -> list[int | None]:
         """Return when the locks with these tokens expire; None for each that is lost."""
         tables = self._tables
         answers: list[int | None] = []
         for token in tokens:
-            found = held(tables, entity, tables.messages.with_token(token), None, now, session)
+            found = held(tables, entity, tables.locks.with_token(token), None, now, session)
             if isinstance(found, Outcome):
                 answers.append(None)
             elif found.locked_until is None:
@@ -108,9 +101,25 @@ class Settling(StoreBase):
                 answers.append(found.locked_until)
         return answers
 
-    def last_lock_end(self) -> int:
+    def last_end(self) -> int:
         """Return when the last lock of a message or session expires; 0 if nothing is locked."""
-        return max(self._tables.messages.last_end(), self._tables.sessions.last_end())
+        return max(self._tables.locks.last_end(), self._tables.sessions.last_end())
+
+    def expire(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Put back messages and sessions whose lock has expired. `receive` does the same for its entity."""
+        tables = self._tables.for_change()
+        sweep = Sweep()
+        copies = tables.locks.expired_locks(now, limit)
+        for copy in copies:
+            sweep.note(put_back(tables, copy, policy_of(policies, copy.entity)))
+        rows = tables.sessions.expired_locks(now, limit)
+        for row in rows:
+            sweep.arrived |= give_back(tables, row, policy_of(policies, row.entity))
+        sweep.handled = len(copies) + len(rows)
+        sweep.more = limit in (len(copies), len(rows))
+        ends = [end for end in (tables.locks.first_end(), tables.sessions.first_end()) if end is not None]
+        sweep.next = min(ends, default=None)
+        return sweep
 
 
 def held(
@@ -154,7 +163,7 @@ def settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) -
         case Action.RELEASE:
             put_back(tables, copy, policy, counted=False)
         case Action.DEFER:
-            tables.messages.unlock(copy, Stage.DEFERRED, copy.deliveries)
+            tables.locks.unlock(copy, Stage.DEFERRED, copy.deliveries)
         case Action.DEAD_LETTER:
             # As in the service: the receiver's decision is not a failed attempt.
             dead_letter(tables, copy, policy, settlement.reason, settlement.description, counted=False)
