@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from oncebus import amqp
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.fastread import (
     DISPOSITION,
     FLOW,
@@ -42,8 +43,8 @@ from oncebus.amqp.fastread import (
 from oncebus.amqp.fastwrite import delivery_fields, encode_uint, flow_frame, link_flow, transfer_head
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame, unpack_head
 from oncebus.amqp.numbers import MASK
+from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import (
-    Accepted,
     Attach,
     Begin,
     Disposition,
@@ -54,10 +55,11 @@ from oncebus.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from oncebus.amqp.types import Described, Symbol, ULong
 
 BODY = b"x" * 200
 ID_SIZE = 32
-DURABLE = amqp.encode(amqp.Described(amqp.ULong(0x70), [True]))
+DURABLE = encode(Described(ULong(0x70), [True]))
 """The header of a message that a broker must keep over a restart."""
 PROPERTY = os.environ.get("LOAD_PROPERTY", "")
 IS_SETTLED = os.environ.get("LOAD_SETTLED") == "1"
@@ -265,7 +267,7 @@ PARTS = dict(part.split("=", 1) for part in os.environ["SERVICEBUS_CONNECTION_ST
 
 def sasl_plain() -> bytes:
     response = f"\0{PARTS['SharedAccessKeyName']}\0{PARTS['SharedAccessKey']}".encode()
-    return amqp.encode(amqp.Described(amqp.ULong(0x41), [amqp.Symbol("PLAIN"), response]))
+    return encode(Described(ULong(0x41), [Symbol("PLAIN"), response]))
 
 
 async def run(words: list[str]) -> dict[str, Any]:

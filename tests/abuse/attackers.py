@@ -9,9 +9,9 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 
-from oncebus import amqp
-from oncebus.amqp import Described, Symbol, ULong
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import SASL_FRAME, SASL_HEADER, frame
+from oncebus.amqp.types import Described, Symbol, ULong
 from oncebus.model.access import AuthorizationRule
 from tests.amqp.sockets import Socket
 
@@ -100,7 +100,7 @@ def allow_descriptors() -> None:
 def signing_in(name: str, key: str) -> bytes:
     """Return the first bytes of a client: SASL PLAIN with a key."""
     response = b"\0" + name.encode() + b"\0" + key.encode()
-    return SASL_HEADER + frame(0, amqp.encode(Described(_SASL_INIT, [Symbol("PLAIN"), response])), SASL_FRAME)
+    return SASL_HEADER + frame(0, encode(Described(_SASL_INIT, [Symbol("PLAIN"), response])), SASL_FRAME)
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,8 @@ import threading
 from typing import Any
 
 from oncebus.amqp.frames import HEARTBEAT
-from oncebus.amqp.performatives import Detach, Disposition, End, Received, Source
+from oncebus.amqp.outcomes import ReceivedState
+from oncebus.amqp.performatives import Detach, Disposition, End, Source
 from tests.abuse.attackers import amqp_connection
 from tests.amqp.client import BEGIN, credit, receiver, written
 
@@ -25,7 +26,7 @@ FRAMES = {
     "refused-attach": REFUSED,
     "empty": HEARTBEAT,
     "flow": written(credit(0, None, echo=True)),
-    "disposition": written(Disposition(role=True, first=0, last=2**31 - 1, settled=False, state=Received(0, 0))),
+    "disposition": written(Disposition(role=True, first=0, last=2**31 - 1, settled=False, state=ReceivedState(0, 0))),
 }
 """What each kind of flood repeats, in a session that has begun."""
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.amqp import Symbol
 from oncebus.amqp.limits import MOST_FRAME_ELEMENTS, UNTRUSTED_FRAME_ELEMENTS
 from oncebus.amqp.performatives import Source, Target
+from oncebus.amqp.types import Symbol
 from oncebus.model.access import AuthorizationRule, Right
 from tests.amqp.client import BEGIN, receiver, sender, written
 from tests.amqp.sockets import Socket

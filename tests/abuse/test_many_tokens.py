@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import AmqpValue, Properties
+from oncebus.amqp.head import Properties
+from oncebus.amqp.message import AmqpValue
 from oncebus.amqp.performatives import Attach, Detach, Source, Target, Transfer
 from oncebus.broker.clock import wall_time
 from oncebus.model.access import Right, make_token

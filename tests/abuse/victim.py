@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import Properties
+from oncebus.amqp.head import Properties
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Close, Disposition, Source, Target, Transfer
 from oncebus.model.access import KeyFile

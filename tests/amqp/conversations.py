@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from oncebus.amqp import Array, Described, Symbol, ULong, encode
 from oncebus.amqp.connection import Connection
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.events import (
     Closed,
     CreditChanged,
@@ -23,25 +23,21 @@ from oncebus.amqp.events import (
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
 from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.link import Link
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, Rejected, Released
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
     Begin,
     Close,
     Detach,
     Disposition,
     End,
     Flow,
-    Modified,
     Open,
-    Outcome,
     Performative,
-    Rejected,
-    Released,
     Source,
     Transfer,
 )
+from oncebus.amqp.types import Array, Described, Symbol, ULong
 from tests.amqp.client import BEGIN, OPEN, credit, frames, receiver, sender, transfer, written
 
 ERROR = AmqpError("amqp:internal-error", "Words", {Symbol("a"): 1})
@@ -172,7 +168,7 @@ class Server:
             self.attach(event.link)
         elif isinstance(event, Delivered):
             if random.random() < 0.9:
-                outcomes: list[Outcome] = [Accepted(), Released(), Rejected(ERROR), Modified(True)]
+                outcomes: list[DeliveryState] = [Accepted(), Released(), Rejected(ERROR), Modified(True)]
                 event.link.settle([event.delivery], random.choice(outcomes))
             if random.random() < 0.3:
                 event.link.grant(random.choice([1, 10, 100]))

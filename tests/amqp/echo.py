@@ -19,8 +19,9 @@ from oncebus.amqp.events import (
     SaslInit,
 )
 from oncebus.amqp.incoming import IncomingLink
+from oncebus.amqp.outcomes import Accepted, AmqpError, Released
 from oncebus.amqp.outgoing import OutgoingLink
-from oncebus.amqp.performatives import Accepted, AmqpError, Released, Source, Target
+from oncebus.amqp.performatives import Source, Target
 from oncebus.protocols.servicebus.transport import AmqpProtocol, Wire
 from tests.amqp.transports import on_transport
 from tests.in_thread import in_thread as started_in_thread

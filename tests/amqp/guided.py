@@ -19,10 +19,13 @@ import atheris
 
 with atheris.instrument_imports(include=["oncebus.amqp"]):
     from oncebus import amqp
-    from oncebus.amqp import DecodeError, EncodeError
     from oncebus.amqp.budget import check_elements
     from oncebus.amqp.connection import Connection
+    from oncebus.amqp.decoding import decode, decode_all
+    from oncebus.amqp.encoding import encode
     from oncebus.amqp.frames import HEAD_SIZE, frame
+    from oncebus.amqp.sizes import skip
+    from oncebus.amqp.types import Array, DecodeError, Described, EncodeError, Symbol, ULong
     from tests.amqp.conversations import STEPS, WHOLE, Server
 
 _CODEC, _ENGINE, _TRUSTED, _GREETS = 0, 1, 2, 4
@@ -32,7 +35,7 @@ _MOST_FRAMES = 64
 
 def seeds() -> list[bytes]:
     """Return the inputs from which the fuzzer starts."""
-    found = [bytes((_CODEC,)) + amqp.encode(value) for value in _values()]
+    found = [bytes((_CODEC,)) + encode(value) for value in _values()]
     found += [bytes((_CODEC,)) + message for message in _messages()]
     for step in STEPS[2:]:
         for said in step:
@@ -44,10 +47,10 @@ def seeds() -> list[bytes]:
 
 def _values() -> list[object]:
     return [
-        [None, True, 1, "text", b"bytes", amqp.Symbol("s"), amqp.ULong(300)],
-        {"a": [1, {"b": amqp.Described(amqp.ULong(1), [2])}]},
-        amqp.Array(amqp.Symbol, ["a", "b"]),
-        amqp.Array(list, [[1], [2]], (amqp.Symbol("d"),)),
+        [None, True, 1, "text", b"bytes", Symbol("s"), ULong(300)],
+        {"a": [1, {"b": Described(ULong(1), [2])}]},
+        Array(Symbol, ["a", "b"]),
+        Array(list, [[1], [2]], (Symbol("d"),)),
     ]
 
 
@@ -78,15 +81,15 @@ def _try_codec(data: bytes) -> None:
     if not data:
         return
     try:
-        value, stop = amqp.decode(data)
+        value, stop = decode(data)
     except DecodeError:
         with contextlib.suppress(DecodeError):
             check_elements(data, 0, len(data), len(data))
     else:
-        assert amqp.skip(data, 0, len(data)) == stop
+        assert skip(data, 0, len(data)) == stop
         # Every element takes at least one byte, so the count cannot exceed the length.
         assert check_elements(data, 0, len(data), 2 * len(data)) <= stop
-        again = amqp.decode_all(amqp.encode(value))
+        again = decode_all(encode(value))
         assert repr(again) == repr(value)
     try:
         header, of_delivery, annotations, bare, body = amqp.split(data)

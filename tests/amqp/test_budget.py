@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from oncebus.amqp import Array, DecodeError, Described, Symbol, ULong, decode, decode_all, decode_body, encode
 from oncebus.amqp.budget import check_elements
+from oncebus.amqp.decoding import decode, decode_all
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.limits import MOST_ELEMENTS, MOST_FRAME_ELEMENTS, MOST_SECTIONS
-from oncebus.amqp.message import split
+from oncebus.amqp.message import decode_body, split
 from oncebus.amqp.performatives import Close
+from oncebus.amqp.types import Array, DecodeError, Described, Symbol, ULong
 from tests.amqp.client import Client, kinds, receiver, written
 from tests.amqp.values import values
 from tests.properties import examples

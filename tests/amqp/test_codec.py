@@ -9,7 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncebus.amqp import (
+from oncebus.amqp.decoding import decode, decode_all
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.sizes import skip
+from oncebus.amqp.types import (
     DEEPEST,
     Array,
     Byte,
@@ -30,10 +33,6 @@ from oncebus.amqp import (
     UInt,
     ULong,
     UShort,
-    decode,
-    decode_all,
-    encode,
-    skip,
 )
 from tests.amqp.values import same, simple, values
 from tests.properties import examples

@@ -2,24 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import Described, Symbol, ULong, encode
 from oncebus.amqp.connection import Connection
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.events import Closed, LinkAttached, LinkDetached, SessionBegun, SessionEnded
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT, frame
 from oncebus.amqp.limits import LONGEST_NAME, UNTRUSTED_LINKS, UNTRUSTED_SESSIONS
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Begin,
-    Close,
-    Detach,
-    Disposition,
-    End,
-    Open,
-    Source,
-    Target,
-    encode_performative,
-)
+from oncebus.amqp.outcomes import Accepted, AmqpError
+from oncebus.amqp.performatives import Begin, Close, Detach, Disposition, End, Open, Source, Target, encode_performative
+from oncebus.amqp.types import Described, Symbol, ULong
 from tests.amqp.client import BEGIN, OPEN, Client, credit, kinds, receiver, sender, transfer, written
 
 ERROR = AmqpError("amqp:internal-error", "Words", {Symbol("detail"): 1})

@@ -4,19 +4,10 @@ from typing import Any
 
 import pytest
 
-from oncebus.amqp import Described, ULong
 from oncebus.amqp.events import Disposed
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Detach,
-    Disposition,
-    Modified,
-    Received,
-    Rejected,
-    Released,
-    TransactionalState,
-)
+from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, ReceivedState, Rejected, Released, TransactionalState
+from oncebus.amqp.performatives import Detach, Disposition
+from oncebus.amqp.types import Described, ULong
 from tests.amqp.receiving import ready, sent_many
 
 STATES = [
@@ -24,7 +15,7 @@ STATES = [
     Released(),
     Modified(True, None, None),
     Rejected(AmqpError("com.microsoft:dead-letter", None, {"DeadLetterReason": "r"})),  # type: ignore[dict-item]
-    Received(1, 2),
+    ReceivedState(1, 2),
     TransactionalState(b"tx"),
     TransactionalState(b"tx", Modified(None, True)),
     Described(ULong(0x99), [b"tx", None]),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.amqp import DecodeError, Described, Symbol, ULong, encode
 from oncebus.amqp.composites import to_bytes
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.fastread import (
     disposition_fields,
     flow_fields,
@@ -30,18 +30,9 @@ from oncebus.amqp.fastwrite import (
     link_flow,
     transfer_head,
 )
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Disposition,
-    Flow,
-    Modified,
-    Received,
-    Rejected,
-    Released,
-    Transfer,
-    decode_performative,
-)
+from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, ReceivedState, Rejected, Released
+from oncebus.amqp.performatives import Disposition, Flow, Transfer, decode_performative
+from oncebus.amqp.types import DecodeError, Described, Symbol, ULong
 from tests.properties import examples
 
 Read = Callable[[bytes, int, int], tuple[Any, ...]]
@@ -87,7 +78,7 @@ STATES = [
             Rejected(),
             Rejected(AmqpError("a:b", "words")),
             Modified(True, False, {Symbol("a"): 1}),
-            Received(1, 2),
+            ReceivedState(1, 2),
             Described(ULong(0x34), [b"tx", None]),
         ],
     ),

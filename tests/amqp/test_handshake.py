@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import Array, Described, Symbol, UByte, ULong, decode_all, encode
 from oncebus.amqp.connection import Connection
+from oncebus.amqp.decoding import decode_all
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.events import Closed, Event, SaslInit
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
 from oncebus.amqp.limits import MOST_HELD_BYTES
-from oncebus.amqp.performatives import AmqpError, Close, Open
+from oncebus.amqp.outcomes import AmqpError
+from oncebus.amqp.performatives import Close, Open
+from oncebus.amqp.types import Array, Described, Symbol, UByte, ULong
 from tests.amqp.client import BEGIN, OPEN, Client, credit, frames, kinds, receiver, written
 
 MECHANISMS = ["MSSBCBS", "PLAIN", "ANONYMOUS"]

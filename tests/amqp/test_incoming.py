@@ -4,22 +4,11 @@ from typing import Any
 
 import pytest
 
-from oncebus.amqp import Symbol
 from oncebus.amqp.events import Delivered, LinkDetached
 from oncebus.amqp.incoming import Delivery, IncomingLink
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Attach,
-    Detach,
-    Disposition,
-    Flow,
-    Modified,
-    Outcome,
-    Rejected,
-    Released,
-    Transfer,
-)
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, Rejected, Released
+from oncebus.amqp.performatives import Attach, Detach, Disposition, Flow, Transfer
+from oncebus.amqp.types import Symbol
 from tests.amqp.client import Client, credit, deliveries, frames, kinds, sender, transfer, written
 
 
@@ -297,7 +286,7 @@ def test_an_incomplete_delivery_is_dropped_with_its_link(how: str) -> None:
     ],
     ids=lambda outcome: type(outcome).__name__,
 )
-def test_deliveries_are_settled_with_any_outcome(outcome: Outcome) -> None:
+def test_deliveries_are_settled_with_any_outcome(outcome: DeliveryState) -> None:
     client, link = ready()
     link.settle(deliveries(client.do(transfer(4))), outcome)
     assert client.answer(Disposition) == Disposition(role=True, first=4, last=4, settled=True, state=outcome)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from oncebus.amqp.events import Disposed, LinkAttached, LinkDetached
+from oncebus.amqp.outcomes import Accepted, ReceivedState
 from oncebus.amqp.outgoing import OutgoingLink
-from oncebus.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Received
+from oncebus.amqp.performatives import Attach, Detach, Disposition, End
 from tests.amqp.client import Client, receiver
 from tests.amqp.receiving import ready, sent_many
 
@@ -82,7 +83,7 @@ def test_a_detach_is_answered_at_once_if_the_peer_waits_for_nothing() -> None:
     client.do(
         Disposition(role=True, first=0, state=Accepted()),
         Disposition(role=True, first=0, settled=True, state=Accepted()),
-        Disposition(role=True, first=1, state=Received(0, 0)),
+        Disposition(role=True, first=1, state=ReceivedState(0, 0)),
         Detach(handle=0, closed=True),
     )
     assert client.answer(Detach) == Detach(handle=0, closed=True)

@@ -9,42 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.amqp import (
-    AmqpSequence,
-    AmqpValue,
-    Decimal32,
-    DecodeError,
-    Described,
-    EncodeError,
-    Float,
-    Header,
+from oncebus.amqp.decoding import decode_all
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.head import (
     Id,
     Identity,
-    Parts,
     Properties,
-    Symbol,
-    Timestamp,
-    UInt,
-    ULong,
-    annotated,
     application_properties,
-    decode_all,
-    decode_body,
-    deliverable,
-    encode,
-    encode_message,
     filter_properties,
     group_id,
     id_text,
     identity,
     message_id,
     properties,
-    split,
-    split_batch,
-    split_plain,
     with_application_properties,
     with_properties,
 )
+from oncebus.amqp.message import (
+    AmqpSequence,
+    AmqpValue,
+    Header,
+    Parts,
+    annotated,
+    decode_body,
+    deliverable,
+    encode_message,
+    split,
+    split_batch,
+    split_plain,
+)
+from oncebus.amqp.types import Decimal32, DecodeError, Described, EncodeError, Float, Symbol, Timestamp, UInt, ULong
 from tests.amqp.values import same, simple, texts
 from tests.properties import examples
 

@@ -2,16 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import EncodeError
 from oncebus.amqp.events import CreditChanged, LinkAttached
 from oncebus.amqp.limits import ENOUGH
 from oncebus.amqp.outgoing import NotSendable, OutgoingLink
-from oncebus.amqp.performatives import (
-    Attach,
-    Detach,
-    Flow,
-    Transfer,
-)
+from oncebus.amqp.performatives import Attach, Detach, Flow, Transfer
+from oncebus.amqp.types import EncodeError
 from tests.amqp.client import Client, Sent, credit, kinds, receiver, transfer
 from tests.amqp.receiving import ready, sent_many
 

@@ -9,11 +9,12 @@ import proton
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.amqp import (
-    AmqpSequence,
-    AmqpValue,
+from oncebus.amqp.decoding import decode_all
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.head import Properties, application_properties, identity, properties
+from oncebus.amqp.message import AmqpSequence, AmqpValue, Body, Header, decode_body, deliverable, encode_message, split
+from oncebus.amqp.types import (
     Array,
-    Body,
     Byte,
     Char,
     Decimal32,
@@ -21,9 +22,7 @@ from oncebus.amqp import (
     Decimal128,
     Described,
     Float,
-    Header,
     Int,
-    Properties,
     Short,
     Symbol,
     Timestamp,
@@ -31,15 +30,6 @@ from oncebus.amqp import (
     UInt,
     ULong,
     UShort,
-    application_properties,
-    decode_all,
-    decode_body,
-    deliverable,
-    encode,
-    encode_message,
-    identity,
-    properties,
-    split,
 )
 from tests.amqp.values import SIMPLE, descriptors, same, simple, symbols, texts
 from tests.properties import examples

@@ -7,44 +7,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncebus.amqp import (
-    Array,
-    DecodeError,
-    Described,
-    EncodeError,
-    Symbol,
-    UByte,
-    UInt,
-    ULong,
-    decode_all,
-    encode,
-)
-from oncebus.amqp.performatives import (
+from oncebus.amqp.decoding import decode_all
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.outcomes import (
     Accepted,
     AmqpError,
+    Declared,
+    DeliveryState,
+    Modified,
+    ReceivedState,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from oncebus.amqp.performatives import (
     Attach,
     Begin,
     Close,
     Coordinator,
-    Declared,
     Detach,
     Disposition,
     End,
     Flow,
-    Modified,
     Open,
-    Outcome,
     Performative,
-    Received,
-    Rejected,
-    Released,
     Source,
     Target,
-    TransactionalState,
     Transfer,
     decode_performative,
     encode_performative,
 )
+from oncebus.amqp.types import Array, DecodeError, Described, EncodeError, Symbol, UByte, UInt, ULong
 from tests.amqp.client import receiver, sender
 from tests.amqp.values import maps, simple, symbols, texts
 from tests.properties import examples
@@ -97,7 +90,7 @@ WHOLE: list[tuple[Performative, int, int]] = [
     ),
     (sender("s", 8, target=Coordinator([Symbol("amqp:local-transactions")])), 0x12, 14),
     (Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, drain=True, properties=FIELDS), 0x13, 11),
-    (Transfer(handle=1, delivery_id=2, delivery_tag=b"t", state=Received(1, 2), rcv_settle_mode=1), 0x14, 11),
+    (Transfer(handle=1, delivery_id=2, delivery_tag=b"t", state=ReceivedState(1, 2), rcv_settle_mode=1), 0x14, 11),
     (Disposition(role=True, first=1, state=Rejected(ERROR), batchable=True), 0x15, 6),
     (Disposition(role=False, first=1, last=2, settled=True, state=TransactionalState(b"x", Released())), 0x15, 6),
     (Detach(handle=1, closed=True, error=ERROR), 0x16, 3),
@@ -223,8 +216,8 @@ def test_plain_names_are_written_as_symbols() -> None:
 
 
 def test_outcomes_know_their_names() -> None:
-    outcomes: list[tuple[int, str, Outcome]] = [
-        (0x23, "received", Received(1, 2)),
+    outcomes: list[tuple[int, str, DeliveryState]] = [
+        (0x23, "received", ReceivedState(1, 2)),
         (0x24, "accepted", Accepted()),
         (0x25, "rejected", Rejected(AmqpError("a:b"))),
         (0x26, "released", Released()),

@@ -15,8 +15,9 @@ from oncebus.amqp.events import Event, LinkAttached, SaslInit
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER
 from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.limits import HANDSHAKE_SECONDS
+from oncebus.amqp.outcomes import AmqpError
 from oncebus.amqp.outgoing import OutgoingLink
-from oncebus.amqp.performatives import AmqpError, Attach, Begin, Close, Disposition, End, Flow, Open, Transfer
+from oncebus.amqp.performatives import Attach, Begin, Close, Disposition, End, Flow, Open, Transfer
 from oncebus.protocols.servicebus.transport import AmqpProtocol, Wire
 from tests.amqp.client import BEGIN, OPEN, credit, kinds, receiver, sender, transfer, written
 from tests.amqp.conversations import SASL

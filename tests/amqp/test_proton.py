@@ -11,7 +11,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from oncebus.amqp.performatives import Accepted, Modified, Rejected, Released
+from oncebus.amqp.outcomes import Accepted, Modified, Rejected, Released
 from tests.amqp.echo import Echo, in_thread
 
 TIMEOUT = 20

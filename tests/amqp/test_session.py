@@ -2,27 +2,25 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import Symbol, encode
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.events import CreditChanged, Disposed, LinkAttached, LinkDetached, SessionEnded
 from oncebus.amqp.frames import frame
 from oncebus.amqp.limits import WINDOW
+from oncebus.amqp.outcomes import AmqpError, Modified, Rejected, Released
 from oncebus.amqp.performatives import (
-    AmqpError,
     Attach,
     Begin,
     Detach,
     Disposition,
     End,
     Flow,
-    Modified,
     Open,
     Performative,
-    Rejected,
-    Released,
     Source,
     Target,
     encode_performative,
 )
+from oncebus.amqp.types import Symbol
 from tests.amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, sender, transfer, written
 
 ERROR = AmqpError("amqp:internal-error", "Words")

@@ -11,7 +11,8 @@ import pytest
 
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT
-from oncebus.amqp.performatives import AmqpError, Attach, Close, Flow, Open
+from oncebus.amqp.outcomes import AmqpError
+from oncebus.amqp.performatives import Attach, Close, Flow, Open
 from oncebus.protocols.servicebus.transport import AmqpProtocol
 from tests.amqp.client import OPEN, credit, kinds, receiver, written
 from tests.amqp.echo import Echo, EchoPeer, serving

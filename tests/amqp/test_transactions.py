@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import AmqpValue, DecodeError, Described, Symbol, ULong, encode_message
-from oncebus.amqp.performatives import Accepted, TransactionalState
+from oncebus.amqp.message import AmqpValue, encode_message
+from oncebus.amqp.outcomes import Accepted, TransactionalState
 from oncebus.amqp.transactions import Declare, Discharge, read_control
+from oncebus.amqp.types import DecodeError, Described, Symbol, ULong
 from tests.amqp.client import Client, deliveries, transfer
 
 

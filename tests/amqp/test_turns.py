@@ -17,7 +17,8 @@ from oncebus.amqp.limits import (
     UNTRUSTED_TURN_SECONDS,
     UNTRUSTED_WORK,
 )
-from oncebus.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Received
+from oncebus.amqp.outcomes import ReceivedState
+from oncebus.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open
 from oncebus.protocols.servicebus.transport import AmqpProtocol
 from oncebus.protocols.servicebus.turns import Turns
 from tests.amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, transfer, written
@@ -89,7 +90,7 @@ def test_a_reader_with_little_to_do_does_not_wait() -> None:
         (BEGIN_END, 2 * (1 + FRAME_WORK + 1)),
         (HEARTBEAT, 1),
         (written(credit(0, None, echo=True)), 1),
-        (written(Disposition(role=True, first=0, last=9, settled=False, state=Received(0, 0))), 1 + STATE_WORK),
+        (written(Disposition(role=True, first=0, last=9, settled=False, state=ReceivedState(0, 0))), 1 + STATE_WORK),
         (written(receiver("r", 1)) + written(Detach(handle=1, closed=True)), 2 * (1 + FRAME_WORK + 1)),
     ],
     ids=["begin-end", "empty", "flow", "disposition", "attach-detach"],
@@ -127,7 +128,7 @@ def test_a_long_range_of_deliveries_is_much_work() -> None:
     for number in range(2048):
         link.send(b"x", b"%d" % number, settled=False, context=None)
     client.take()
-    again = written(Disposition(role=True, first=0, last=2**31 - 1, settled=False, state=Received(0, 0)))
+    again = written(Disposition(role=True, first=0, last=2**31 - 1, settled=False, state=ReceivedState(0, 0)))
     events = client.connection.receive(again * 100, STEP_WORK)
     assert kinds(events) == ["Disposed"]
     assert client.connection.is_behind

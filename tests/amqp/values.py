@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oncebus.amqp import (
+from oncebus.amqp.types import (
     Array,
     Byte,
     Char,

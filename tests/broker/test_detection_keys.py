@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus import amqp
-from oncebus.amqp import AmqpSequence, AmqpValue, Float, Int, Symbol, Timestamp, UByte, ULong
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.message import AmqpSequence, AmqpValue
+from oncebus.amqp.types import Float, Int, Symbol, Timestamp, UByte, ULong
 from oncebus.broker.sending import Incoming, SequenceNumbers, admit_all, row_of
 from oncebus.engine.store import Outcome
 from oncebus.model.entities import InvalidOperation, Queue
@@ -105,7 +107,7 @@ def test_kinds_of_ids_never_share_a_key() -> None:
 
 def test_a_body_counts_by_its_content_alone() -> None:
     plain = key_of_row("body", body_of(b"abc"))
-    footer = amqp.encode_body(b"abc") + bytes.fromhex("005378") + amqp.encode({Symbol("a"): 1})
+    footer = amqp.encode_body(b"abc") + bytes.fromhex("005378") + encode({Symbol("a"): 1})
     long_form = bytes.fromhex("005375b000000003") + b"abc"
     for body in (footer, long_form, in_sections(b"abc", 2)):
         assert key_of_row("body", message("other", user={"a": 1})._replace(body=body)) == plain

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncebus import amqp
+from oncebus.amqp.types import Symbol, ULong
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, StoreFull
 from oncebus.model.entities import EntityStatus, Rule, SqlAction, SqlFilter, TrueFilter
@@ -35,7 +36,7 @@ def test_the_type_of_an_id_survives_forwarding_and_so_does_the_order(tmp_path: P
     async def plot(scene: Scene) -> None:
         await scene.queue("target", detects=True)
         await scene.queue("source", forward_to="target")
-        given: list[amqp.Id] = [b"17", amqp.ULong(17), "17", b"18", *(f"m{n}" for n in range(20))]
+        given: list[amqp.Id] = [b"17", ULong(17), "17", b"18", *(f"m{n}" for n in range(20))]
         await scene.send("source", *(message(each) for each in given))
         await scene.rounds(2)
         found = [amqp.message_id(each.message.head) for each in await scene.receive("target")]
@@ -116,7 +117,7 @@ def test_what_a_sender_wrote_in_header_and_annotations_is_forwarded(tmp_path: Pa
         await scene.subscription("s", forward_to="end", rules=[Rule("r", TrueFilter(), SqlAction("SET n = 1"))])
         await scene.queue("source", forward_dead_lettered_messages_to="t")
         bare = message("m")
-        header, annotations = amqp.Header(priority=7), {amqp.Symbol("a"): "b"}
+        header, annotations = amqp.Header(priority=7), {Symbol("a"): "b"}
         await scene.send("source", bare._replace(head=amqp.annotated(bare.head, header, annotations, annotations)))
         [dead] = await scene.receive("source")
         await scene.settle("source", dead, Action.DEAD_LETTER, reason="why", properties={"changed": True})

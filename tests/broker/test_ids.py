@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
+from oncebus.amqp.types import ULong
 from oncebus.model.entities import BadRequest, OutOfRange, Tier
 from tests.broker.scenes import HOUR, Scene, message, play
 
@@ -53,8 +54,8 @@ def test_ids_hold_at_most_128_utf16_units(tmp_path: Path, name: str, text: str, 
         ("\u00f6deme", "o\u0308deme", False),
         (UUID, str(UUID), True),
         (UUID, str(UUID).upper(), False),
-        (amqp.ULong(17), "17", True),
-        (amqp.ULong(17), "017", False),
+        (ULong(17), "17", True),
+        (ULong(17), "017", False),
         (b"17", b"17", True),
         (b"17", "17", False),
         (UUID.bytes, UUID, False),
@@ -72,7 +73,7 @@ def test_how_ids_are_compared(tmp_path: Path, first: amqp.Id, second: amqp.Id, i
 
 
 def test_the_type_of_an_id_comes_back(tmp_path: Path) -> None:
-    given: list[amqp.Id] = ["text", UUID, amqp.ULong(17), b"\x00\xff"]
+    given: list[amqp.Id] = ["text", UUID, ULong(17), b"\x00\xff"]
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import Described, Properties, Symbol, ULong
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import SASL_FRAME, SASL_HEADER, frame
+from oncebus.amqp.head import Properties
 from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Attach, Disposition, Flow, Source, Target, Transfer
+from oncebus.amqp.types import Described, Symbol, ULong
 from tests.amqp.client import credit, receiver, sender, transfer, written
 from tests.amqp.sockets import Socket, connected
 
@@ -25,7 +27,7 @@ _AT_ONCE = 50
 def signing_in(served: Served) -> bytes:
     """Return the first bytes of a client: SASL PLAIN with the root key."""
     response = b"\0" + served.root.name.encode() + b"\0" + served.root.primary_key.encode()
-    return SASL_HEADER + frame(0, amqp.encode(Described(_SASL_INIT, [Symbol("PLAIN"), response])), SASL_FRAME)
+    return SASL_HEADER + frame(0, encode(Described(_SASL_INIT, [Symbol("PLAIN"), response])), SASL_FRAME)
 
 
 @asynccontextmanager

@@ -12,27 +12,24 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from oncebus import amqp
-from oncebus.amqp import AmqpValue, Array, Described, Header, Properties, Symbol, Timestamp, ULong
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from oncebus.amqp.head import Properties
+from oncebus.amqp.message import AmqpValue, Header
+from oncebus.amqp.outcomes import Accepted, Declared, DeliveryState, Modified, Rejected, Released, TransactionalState
 from oncebus.amqp.performatives import (
-    Accepted,
     Attach,
     Close,
     Coordinator,
-    Declared,
     Detach,
     Disposition,
     End,
-    Modified,
-    Outcome,
-    Rejected,
-    Released,
     Source,
     Target,
-    TransactionalState,
     Transfer,
     decode_performative,
 )
+from oncebus.amqp.types import Array, Described, Symbol, Timestamp, ULong
 from tests.amqp.client import BEGIN, OPEN, credit, receiver, sender, transfer, written
 
 from .entities import SINKS, uid_of, wire_form
@@ -42,7 +39,7 @@ from .operations import ABANDON, RELEASE, Message
 T = TypeVar("T")
 _PATIENCE = 20.0
 _SENDER, _RECEIVER, _REQUESTS, _REPLIES, _CONTROL = range(5)
-_OUTSIDE: dict[str, Outcome] = {RELEASE: Released(), ABANDON: Modified()}
+_OUTSIDE: dict[str, DeliveryState] = {RELEASE: Released(), ABANDON: Modified()}
 _SECOND_MODE = 1
 
 
@@ -83,7 +80,7 @@ class Deal:
     def open(self, user: str, key: str) -> None:
         """Connect, attach all links and declare the transaction."""
         init = Described(ULong(0x41), [Symbol("PLAIN"), f"\0{user}\0{key}".encode(), "localhost"])
-        self._write(SASL_HEADER + frame(0, amqp.encode(init), SASL_FRAME))
+        self._write(SASL_HEADER + frame(0, encode(init), SASL_FRAME))
         self._exactly(len(SASL_HEADER))
         for _ in ("mechanisms", "outcome"):
             self._frame()
@@ -181,7 +178,7 @@ class Deal:
         handle = self._handles[name]
         return lambda each: each if isinstance(each, Transfer) and each.handle == handle else None
 
-    def _control(self, what: Described) -> Outcome | None:
+    def _control(self, what: Described) -> DeliveryState | None:
         number, data = self._control_frame(what)
         self._write(data)
         return self._answer(number, of_sender=True)
@@ -190,7 +187,7 @@ class Deal:
         payload = b"".join(amqp.encode_message(None, None, AmqpValue(what)))
         return self._transfer_frame(_CONTROL, payload, None, settled=False)
 
-    def _transfer(self, handle: int, payload: bytes) -> Outcome | None:
+    def _transfer(self, handle: int, payload: bytes) -> DeliveryState | None:
         number, data = self._transfer_frame(handle, payload, TransactionalState(self._txn_id), settled=False)
         self._write(data)
         return self._answer(number, of_sender=True)
@@ -217,7 +214,7 @@ class Deal:
         content: Any = amqp.decode_body(parts.body)
         return content.value
 
-    def _answer(self, number: int, *, of_sender: bool) -> Outcome | None:
+    def _answer(self, number: int, *, of_sender: bool) -> DeliveryState | None:
         """Return the state of the next answer to a delivery. `of_sender` says whether we sent the delivery."""
 
         def found(each: object) -> Disposition | None:

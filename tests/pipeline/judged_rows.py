@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from oncebus.amqp import Properties
-from oncebus.amqp.head import encode_head
+from oncebus.amqp.head import Properties, encode_head
 from oncebus.model.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.model.messages import INBOX_SCHEMA
 

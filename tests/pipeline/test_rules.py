@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
+from oncebus.amqp.types import Timestamp
 from oncebus.model.entities import (
     CorrelationFilter,
     FalseFilter,
@@ -88,7 +89,7 @@ def test_a_filter_sees_the_properties_of_a_row(expression: str, matches: bool) -
         session="s",
         partition_key="s",
         expires=time + 60 * SECOND,
-        head=head({"n": 5, "moment": amqp.Timestamp(time // 1000)}, subject="red", to="there"),
+        head=head({"n": 5, "moment": Timestamp(time // 1000)}, subject="red", to="there"),
     )
     used = tuple(each for each in parameters if each[0] in expression)
     found = made_by([Rule("r", SqlFilter(expression, used))], values)
@@ -102,7 +103,7 @@ def test_a_filter_sees_the_properties_of_a_row(expression: str, matches: bool) -
 def test_a_correlation_filter_compares_values_of_every_type(value: FilterValue) -> None:
     as_sent: object = value
     if isinstance(value, datetime):
-        as_sent = amqp.Timestamp(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
+        as_sent = Timestamp(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
     rule = Rule("c", CorrelationFilter(properties=(("x", value),)))
     assert len(made_by([rule], row(1, head=head({"x": as_sent})))) == 1
     assert made_by([rule], row(1, head=head({"x": "other"}))) == []

@@ -1,14 +1,12 @@
-"""AMQP 1.0: the types, their encoding, and the message format.
+"""AMQP 1.0: `amqp.split`, `amqp.properties` and the others here read and write messages.
 
-`oncebus.amqp.connection` is the engine of a connection and `oncebus.amqp.events` are the events it reports. Nothing
-here has a socket or a clock: `oncebus.protocols.servicebus.transport` runs the engine over asyncio.
+`oncebus.amqp.types` has the types of values, `oncebus.amqp.connection` is the engine of a connection, and
+`oncebus.amqp.events` are the events it reports. Nothing here has a socket or a clock:
+`oncebus.protocols.servicebus.transport` runs the engine over asyncio.
 """
 
-from oncebus.amqp.decoding import decode, decode_all
-from oncebus.amqp.encoding import encode
 from oncebus.amqp.head import (
     Id,
-    Identity,
     Properties,
     application_properties,
     filter_properties,
@@ -22,12 +20,10 @@ from oncebus.amqp.head import (
 )
 from oncebus.amqp.message import (
     BATCH_FORMAT,
-    NO_HEADER,
     AmqpSequence,
     AmqpValue,
     Body,
     Header,
-    Parts,
     annotated,
     decode_body,
     deliverable,
@@ -37,68 +33,19 @@ from oncebus.amqp.message import (
     split_batch,
     split_plain,
 )
-from oncebus.amqp.sizes import skip
-from oncebus.amqp.types import (
-    DEEPEST,
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    DecodeError,
-    Described,
-    EncodeError,
-    Float,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
 
 __all__ = [
     "BATCH_FORMAT",
-    "DEEPEST",
-    "NO_HEADER",
     "AmqpSequence",
     "AmqpValue",
-    "Array",
     "Body",
-    "Byte",
-    "Char",
-    "Decimal32",
-    "Decimal64",
-    "Decimal128",
-    "DecodeError",
-    "Described",
-    "EncodeError",
-    "Float",
     "Header",
     "Id",
-    "Identity",
-    "Int",
-    "Long",
-    "Parts",
     "Properties",
-    "Short",
-    "Symbol",
-    "Timestamp",
-    "UByte",
-    "UInt",
-    "ULong",
-    "UShort",
     "annotated",
     "application_properties",
-    "decode",
-    "decode_all",
     "decode_body",
     "deliverable",
-    "encode",
     "encode_body",
     "encode_message",
     "filter_properties",
@@ -107,7 +54,6 @@ __all__ = [
     "identity",
     "message_id",
     "properties",
-    "skip",
     "split",
     "split_batch",
     "split_plain",

@@ -45,9 +45,9 @@ from oncebus.amqp.limits import (
     UNTRUSTED_WORK,
 )
 from oncebus.amqp.numbers import FreeNumbers
+from oncebus.amqp.outcomes import AmqpError
 from oncebus.amqp.output import Output
 from oncebus.amqp.performatives import (
-    AmqpError,
     Begin,
     Close,
     Detach,

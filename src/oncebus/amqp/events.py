@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oncebus.amqp.outcomes import AmqpError, Outcome
+from oncebus.amqp.outcomes import AmqpError, DeliveryState
 
 if TYPE_CHECKING:
     from oncebus.amqp.incoming import Delivery, IncomingLink
@@ -102,7 +102,7 @@ class Disposed:
 
     link: OutgoingLink
     deliveries: list[OutgoingDelivery]
-    state: Outcome | None
+    state: DeliveryState | None
     settled: bool
 
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 import struct
 from itertools import product
 
-from oncebus.amqp.outcomes import Accepted, Outcome, Released
+from oncebus.amqp.outcomes import Accepted, DeliveryState, Released
 from oncebus.amqp.performatives import Disposition, Flow, Transfer, decode_performative
 
 TRANSFER, DISPOSITION, FLOW = 0x14, 0x15, 0x13
 
-TransferFields = tuple[int, int | None, bytes | None, int | None, bool | None, bool, bool, int, Outcome | None]
+TransferFields = tuple[int, int | None, bytes | None, int | None, bool | None, bool, bool, int, DeliveryState | None]
 """Handle, delivery-id, delivery-tag, message-format, settled, more, aborted, where the payload begins, state."""
 
-DispositionFields = tuple[bool, int, int, bool, Outcome | None]
+DispositionFields = tuple[bool, int, int, bool, DeliveryState | None]
 """Role, first, last, settled, state."""
 
 FlowFields = tuple[int | None, int, int, int, int | None, int | None, int | None, bool, bool]
@@ -46,7 +46,7 @@ _FLOW_ENDS = {
     for count in range(4)
     for fields in product(*[(_NULL, _TRUE, _FALSE), (_NULL, _TRUE, _FALSE), (_NULL,)][:count])
 }
-_STATES: dict[bytes, tuple[Outcome | None, int]] = {
+_STATES: dict[bytes, tuple[DeliveryState | None, int]] = {
     state + batchable: (outcome, 1 + len(batchable))
     for state, outcome in [
         (_NULL, None),

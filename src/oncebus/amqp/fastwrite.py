@@ -9,7 +9,7 @@ import struct
 from dataclasses import replace
 
 from oncebus.amqp.composites import to_bytes
-from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Outcome, Rejected, Released, TransactionalState
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, Rejected, Released, TransactionalState
 from oncebus.amqp.types import EncodeError
 
 LONGEST_TAG = 32
@@ -42,7 +42,7 @@ def encode_uint(number: int) -> bytes:
     return _UINTS[number] if number < 256 else _pack_uint(0x70, number)
 
 
-def encode_state(outcome: Outcome, largest_frame: int) -> bytes:
+def encode_state(outcome: DeliveryState, largest_frame: int) -> bytes:
     """Return the encoding of an outcome. If it does not fit the peer's frame size, its details are left out."""
     if type(outcome) is Accepted:
         return _ACCEPTED
@@ -52,7 +52,7 @@ def encode_state(outcome: Outcome, largest_frame: int) -> bytes:
     return to_bytes(_shortened(outcome)) if len(state) > largest_frame - _LARGEST_DISPOSITION else state
 
 
-def _shortened(outcome: Outcome) -> Outcome:
+def _shortened(outcome: DeliveryState) -> DeliveryState:
     match outcome:
         case Rejected(AmqpError() as error):
             return Rejected(error.shortened())

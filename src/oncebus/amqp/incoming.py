@@ -17,7 +17,8 @@ from oncebus.amqp.fastread import FlowFields, TransferFields
 from oncebus.amqp.fastwrite import LONGEST_TAG
 from oncebus.amqp.link import Link
 from oncebus.amqp.numbers import MASK, ahead
-from oncebus.amqp.performatives import RECEIVER, SETTLED, Attach, Outcome
+from oncebus.amqp.outcomes import DeliveryState
+from oncebus.amqp.performatives import RECEIVER, SETTLED, Attach
 
 if TYPE_CHECKING:
     from oncebus.amqp.session import Session
@@ -36,7 +37,7 @@ class Delivery:
     format: int
     settled: bool
     payload: bytes
-    state: Outcome | None = None
+    state: DeliveryState | None = None
     context: Any = None
 
 
@@ -47,7 +48,7 @@ class _Unfinished:
     format: int
     settled: bool
     payload: bytearray
-    state: Outcome | None
+    state: DeliveryState | None
 
 
 class IncomingLink(Link):
@@ -75,7 +76,7 @@ class IncomingLink(Link):
             self._most_granted = max(self._most_granted, credit)
             self.write_flow()
 
-    def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+    def settle(self, deliveries: Sequence[Delivery], outcome: DeliveryState) -> None:
         """Settle these deliveries with this outcome. Consecutive ids become one range in a frame."""
         if self.is_open:
             self.session.settle(RECEIVER, [delivery.id for delivery in deliveries if not delivery.settled], outcome)

@@ -9,7 +9,8 @@ from oncebus.amqp.conditions import DETACH_FORCED
 from oncebus.amqp.events import LinkDetached
 from oncebus.amqp.fastread import FlowFields, TransferFields
 from oncebus.amqp.fastwrite import encode_uint, link_flow
-from oncebus.amqp.performatives import AmqpError, Attach, Coordinator, Detach, Source, Target
+from oncebus.amqp.outcomes import AmqpError
+from oncebus.amqp.performatives import Attach, Coordinator, Detach, Source, Target
 from oncebus.amqp.types import Symbol
 
 if TYPE_CHECKING:

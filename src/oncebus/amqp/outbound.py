@@ -11,7 +11,7 @@ from oncebus.amqp.limits import MOST_LAPSED
 from oncebus.amqp.numbers import MASK, ahead, lies_within
 
 if TYPE_CHECKING:
-    from oncebus.amqp.outcomes import Outcome
+    from oncebus.amqp.outcomes import DeliveryState
     from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
     from oncebus.amqp.output import Output
 
@@ -62,7 +62,7 @@ class Outbound:
         self.next_transfer = 0
         self.next_delivery = 0
         self.unsettled: dict[int, OutgoingDelivery] = {}
-        self.lapsed: dict[int, Outcome] = {}
+        self.lapsed: dict[int, DeliveryState] = {}
 
     @property
     def room(self) -> int:
@@ -144,7 +144,7 @@ class Outbound:
         link.waiting = 0
         return [rest.delivery for rest in dropped if rest.delivery is not None]
 
-    def lapse(self, delivery_id: int, answer: Outcome) -> None:
+    def lapse(self, delivery_id: int, answer: DeliveryState) -> None:
         """Give up a delivery that the peer has not settled. A late disposition gets `answer`."""
         if self.unsettled.pop(delivery_id, None) is not None:
             self._output.unsettled -= 1
@@ -152,7 +152,7 @@ class Outbound:
                 del self.lapsed[next(iter(self.lapsed))]
             self.lapsed[delivery_id] = answer
 
-    def late(self, first: int, last: int) -> list[tuple[int, Outcome]]:
+    def late(self, first: int, last: int) -> list[tuple[int, DeliveryState]]:
         """Return the ids in a range that were given up, with their answers. Each id is returned once."""
         if first == last:
             found = [first] if first in self.lapsed else []

@@ -29,7 +29,7 @@ class AmqpError:
 
 @composite(0x23, "received")
 @dataclass(slots=True)
-class Received:
+class ReceivedState:
     """The receiver reports how much of the delivery has arrived. This is not a final outcome."""
 
     section_number: Uint
@@ -80,8 +80,8 @@ class TransactionalState:
     """The delivery belongs to a transaction. `outcome` counts once the transaction is committed."""
 
     txn_id: Binary
-    outcome: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    outcome: Accepted | Rejected | Released | Modified | ReceivedState | Described | None = None
 
 
-Outcome = Accepted | Rejected | Released | Modified | Received | Declared | TransactionalState | Described
+DeliveryState = Accepted | Rejected | Released | Modified | ReceivedState | Declared | TransactionalState | Described
 """An unknown outcome stays a described value."""

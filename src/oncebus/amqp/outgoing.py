@@ -12,7 +12,8 @@ from oncebus.amqp.fastread import FlowFields, TransferFields
 from oncebus.amqp.fastwrite import delivery_fields, link_flow
 from oncebus.amqp.link import Link
 from oncebus.amqp.numbers import MASK, ahead
-from oncebus.amqp.performatives import SENDER, Attach, Outcome
+from oncebus.amqp.outcomes import DeliveryState
+from oncebus.amqp.performatives import SENDER, Attach
 from oncebus.values.errors import OncebusError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class OutgoingLink(Link):
             if not self.session.outbound.follow(self, flow):
                 self.session.write_flow(flow)
 
-    def settle(self, deliveries: Sequence[OutgoingDelivery], outcome: Outcome) -> None:
+    def settle(self, deliveries: Sequence[OutgoingDelivery], outcome: DeliveryState) -> None:
         """Settle deliveries with this outcome: the answer to a `Disposed` event that was not settled.
 
         Deliveries that are already settled are skipped. Consecutive ids become one range in a frame.
@@ -138,7 +139,7 @@ class OutgoingLink(Link):
         if not owed:
             self.finish()
 
-    def answer(self, deliveries: Sequence[OutgoingDelivery], outcome: Outcome) -> None:
+    def answer(self, deliveries: Sequence[OutgoingDelivery], outcome: DeliveryState) -> None:
         """Answer a `Disposed` event without settling. The peer may report another outcome later.
 
         This is for outcomes in a transaction, which count when it is committed, and for outcomes that are refused.
@@ -151,7 +152,7 @@ class OutgoingLink(Link):
         if not self._owed:
             self.finish()
 
-    def lapse(self, deliveries: Sequence[OutgoingDelivery], answer: Outcome) -> None:
+    def lapse(self, deliveries: Sequence[OutgoingDelivery], answer: DeliveryState) -> None:
         """Give up deliveries that the peer has not settled, to make room for others.
 
         A peer that still reports an outcome for one of them gets `answer`, without an event.

@@ -33,43 +33,14 @@ from oncebus.amqp.limits import MOST_FRAME_ELEMENTS
 from oncebus.amqp.outcomes import (
     Accepted,
     AmqpError,
-    Declared,
+    DeliveryState,
     Modified,
-    Outcome,
-    Received,
+    ReceivedState,
     Rejected,
     Released,
-    TransactionalState,
 )
 from oncebus.amqp.sizes import Buffer
 from oncebus.amqp.types import DecodeError, Described, Symbol
-
-__all__ = [
-    "Accepted",
-    "AmqpError",
-    "Attach",
-    "Begin",
-    "Close",
-    "Coordinator",
-    "Declared",
-    "Detach",
-    "Disposition",
-    "End",
-    "Flow",
-    "Modified",
-    "Open",
-    "Outcome",
-    "Performative",
-    "Received",
-    "Rejected",
-    "Released",
-    "Source",
-    "Target",
-    "TransactionalState",
-    "Transfer",
-    "decode_performative",
-    "encode_performative",
-]
 
 SENDER, RECEIVER = False, True
 """The `role` in attach and disposition: that of the side that writes the frame."""
@@ -96,7 +67,7 @@ class Source:
     dynamic_node_properties: Fields | None = None
     distribution_mode: Name | None = None
     filter: Fields | None = None
-    default_outcome: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    default_outcome: Accepted | Rejected | Released | Modified | ReceivedState | Described | None = None
     outcomes: Names | None = None
     capabilities: Names | None = None
 
@@ -219,7 +190,7 @@ class Transfer:
     settled: Bool | None = None
     more: Bool = False
     rcv_settle_mode: Ubyte | None = None
-    state: Outcome | None = None
+    state: DeliveryState | None = None
     resume: Bool = False
     aborted: Bool = False
     batchable: Bool = False
@@ -234,7 +205,7 @@ class Disposition:
     first: Uint
     last: Uint | None = None
     settled: Bool = False
-    state: Outcome | None = None
+    state: DeliveryState | None = None
     batchable: Bool = False
 
 

@@ -29,21 +29,18 @@ from oncebus.amqp.limits import DELIVERIES_PER_WORK, LONGEST_NAME, STATE_WORK, W
 from oncebus.amqp.link import Link
 from oncebus.amqp.numbers import MASK, FreeNumbers
 from oncebus.amqp.outbound import Outbound
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, ReceivedState
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import (
     RECEIVER,
     SENDER,
-    Accepted,
-    AmqpError,
     Attach,
     Begin,
     Detach,
     Disposition,
     End,
     Flow,
-    Outcome,
     Performative,
-    Received,
     Transfer,
 )
 
@@ -164,7 +161,7 @@ class Session:
         if self.is_open and self._window <= WINDOW // 2:
             self.write_flow()
 
-    def settle(self, role: bool, delivery_ids: Iterable[int], outcome: Outcome) -> None:
+    def settle(self, role: bool, delivery_ids: Iterable[int], outcome: DeliveryState) -> None:
         """Write dispositions that settle deliveries with an outcome. Consecutive ids become one range."""
         state = encode_state(outcome, self.connection.remote_frame_size)
         settle = self.connection.out.settle
@@ -179,7 +176,7 @@ class Session:
         if first >= 0:
             settle(self.channel, role, first, last, state)
 
-    def answer(self, role: bool, delivery_ids: Iterable[int], outcome: Outcome) -> None:
+    def answer(self, role: bool, delivery_ids: Iterable[int], outcome: DeliveryState) -> None:
         """Write the outcome of deliveries that are not settled yet."""
         for delivery_id in delivery_ids:
             self.write(Disposition(role=role, first=delivery_id, last=delivery_id, settled=False, state=outcome))
@@ -298,11 +295,11 @@ class Session:
         for link, deliveries in self.outbound.disposed(first, last).items():
             if settled:
                 link.on_settled(deliveries)
-            elif not isinstance(state, Received):
+            elif not isinstance(state, ReceivedState):
                 deliveries = link.on_disposed(deliveries)
             if deliveries:
                 self.connection.report(Disposed(link, deliveries, state, settled))
-        if self.outbound.lapsed and not isinstance(state, Received):
+        if self.outbound.lapsed and not isinstance(state, ReceivedState):
             for delivery_id, answer in self.outbound.late(first, last):
                 if not settled:
                     self.settle(SENDER, [delivery_id], answer)

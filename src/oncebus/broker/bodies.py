@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from oncebus.amqp import DecodeError
+from oncebus.amqp.types import DecodeError
 from oncebus.broker.background import Background
 from oncebus.engine.inbox import BodyFiles, InboxError
 from oncebus.engine.store import Message, Store

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncebus import amqp
+from oncebus.amqp.types import DecodeError, EncodeError
 from oncebus.broker.sending import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -79,7 +80,7 @@ class Requeuer:
                 continue
             try:
                 one = self._admit(requeue, added, body_ids)
-            except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
+            except (EntityError, DecodeError, EncodeError) as error:
                 # A retry would fail as well, and would hold up the other messages.
                 refused.append((requeue, type(error).__name__, str(error)))
             else:
@@ -155,7 +156,7 @@ def _identity(message: Message, is_judged: bool) -> str | bytes:
     """Return the id as its sender gave it. The store keeps only text, but a binary id differs from its text."""
     try:
         given = amqp.message_id(message.head)
-    except amqp.DecodeError:
+    except DecodeError:
         # A message that has its verdict needs only the text. It must move on: nobody can receive it where it is.
         if not is_judged:
             raise

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncebus import amqp
+from oncebus.amqp.types import DecodeError, EncodeError
 from oncebus.engine.inbox import Row
 from oncebus.model.entities import (
     NO_LIMIT,
@@ -350,5 +351,5 @@ def _counted(detection_key: str, message: Incoming) -> CountedId | None:
         return message.body_id
     try:
         return counted_id(detection_key, message.head, message.body)
-    except (amqp.DecodeError, amqp.EncodeError):
+    except (DecodeError, EncodeError):
         return None

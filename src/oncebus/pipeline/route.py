@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus import amqp
+from oncebus.amqp.types import DecodeError, EncodeError
 from oncebus.model.entities.detection_keys import counted_id, property_of
 from oncebus.model.filters.errors import BadRule
 from oncebus.model.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
@@ -81,7 +81,7 @@ def _counted(table: pa.Table, row: int, detection_key: str) -> str | None:
         return key.hex()
     try:
         counted = counted_id(detection_key, table.column("head")[row].as_py(), b"")
-    except (amqp.DecodeError, amqp.EncodeError):
+    except (DecodeError, EncodeError):
         return None
     return None if counted is None else counted.text
 

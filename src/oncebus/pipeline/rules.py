@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from oncebus import amqp
+from oncebus.amqp.types import Described, Symbol, Timestamp
 from oncebus.model.entities import NO_LIMIT
 from oncebus.model.entities.catalogue import Catalogue
 from oncebus.model.entities.descriptions import Queue, Subscription, Topic, TrueFilter
@@ -166,7 +167,7 @@ def _properties(row: Mapping[str, object], rules: int) -> MessageProperties:
 
 
 def _for_filters(value: object) -> object:
-    return Instant(value * 1000) if isinstance(value, amqp.Timestamp) else value
+    return Instant(value * 1000) if isinstance(value, Timestamp) else value
 
 
 def _changes(row: Mapping[str, object], before: MessageProperties, after: MessageProperties) -> dict[str, object]:
@@ -207,9 +208,9 @@ def _time(row: Mapping[str, object]) -> int:
 
 def _for_amqp(value: object) -> object:
     if isinstance(value, Instant):
-        return amqp.Timestamp(value.microseconds // 1000)
+        return Timestamp(value.microseconds // 1000)
     if isinstance(value, Duration):
-        return amqp.Described(amqp.Symbol("com.microsoft:timespan"), value.microseconds * 10)
+        return Described(Symbol("com.microsoft:timespan"), value.microseconds * 10)
     if isinstance(value, Decimal):
         return float(value)
     return value

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import Properties, application_properties, encode_message, message_id
+from oncebus.amqp.head import Properties, application_properties, message_id
+from oncebus.amqp.message import encode_message
 from oncebus.engine.store import (
     Action,
     Message,

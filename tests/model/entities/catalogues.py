@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from oncebus.amqp import Float, Int, Long, UByte
+from oncebus.amqp.types import Float, Int, Long, UByte
 from oncebus.model.access import AuthorizationRule, Right
 from oncebus.model.entities import (
     NO_LIMIT,

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from oncebus.amqp import Properties, Timestamp, encode_message
+from oncebus.amqp.head import Properties
+from oncebus.amqp.message import encode_message
+from oncebus.amqp.types import Timestamp
 from oncebus.broker import broker as broker_module
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Received

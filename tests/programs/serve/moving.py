@@ -12,20 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from oncebus import amqp
-from oncebus.amqp import AmqpValue, Described, Properties, ULong
-from oncebus.amqp.performatives import (
-    Accepted,
-    Attach,
-    Coordinator,
-    Declared,
-    Disposition,
-    Flow,
-    Rejected,
-    Source,
-    Target,
-    TransactionalState,
-    Transfer,
-)
+from oncebus.amqp.head import Properties
+from oncebus.amqp.message import AmqpValue
+from oncebus.amqp.outcomes import Accepted, Declared, Rejected, TransactionalState
+from oncebus.amqp.performatives import Attach, Coordinator, Disposition, Flow, Source, Target, Transfer
+from oncebus.amqp.types import Described, ULong
 from tests.abuse.attackers import amqp_connection
 from tests.amqp.client import Sent, credit, receiver, sender, transfer, written
 from tests.amqp.sockets import Socket

@@ -22,7 +22,7 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
-from oncebus.amqp import encode_body
+from oncebus.amqp.message import encode_body
 from oncebus.broker.sending import Incoming
 from oncebus.model.access import Right
 from oncebus.model.entities import NO_LIMIT

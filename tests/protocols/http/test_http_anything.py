@@ -7,7 +7,7 @@ import json
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from oncebus.amqp import Timestamp
+from oncebus.amqp.types import Timestamp
 from oncebus.protocols.http.paths import Shape, lock_path, target_of
 from oncebus.protocols.http.properties import text_for, value_of
 from oncebus.protocols.http.times import iso8601, parse_time, rfc1123

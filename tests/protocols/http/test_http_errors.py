@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import EncodeError
+from oncebus.amqp.types import EncodeError
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncebus import amqp
+from oncebus.amqp.types import Timestamp, UInt
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
 from oncebus.model.entities import EntityStatus, Queue, Tier
@@ -158,8 +159,8 @@ def test_all_broker_properties_come_back(tmp_path: Path) -> None:
         ("False", False),
         ('"true"', "true"),
         ('"3"', "3"),
-        ("Sun, 06 Nov 1994 08:49:37 GMT", amqp.Timestamp(784111777000)),
-        ("1994-11-06T08:49:37.250Z", amqp.Timestamp(784111777250)),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", Timestamp(784111777000)),
+        ("1994-11-06T08:49:37.250Z", Timestamp(784111777250)),
         ('"Sun, 06 Nov 1994 08:49:37 GMT"', "Sun, 06 Nov 1994 08:49:37 GMT"),
         ("", ""),
         ('"', '"'),
@@ -208,8 +209,8 @@ def test_a_batch_holds_bodies_properties_and_ids_of_its_own(tmp_path: Path) -> N
         (amqp.AmqpValue("ö"), "text/plain; charset=utf-8", "ö".encode()),
         (amqp.AmqpValue(b"\x00"), "application/octet-stream", b"\x00"),
         (amqp.AmqpValue(None), "application/octet-stream", b""),
-        (amqp.AmqpValue({"a": [amqp.UInt(1), b"\x00", None]}), "application/json", b'{"a":[1,"AA==",null]}'),
-        (amqp.AmqpValue(amqp.Timestamp(1)), "application/json", b'"1970-01-01T00:00:00.001000Z"'),
+        (amqp.AmqpValue({"a": [UInt(1), b"\x00", None]}), "application/json", b'{"a":[1,"AA==",null]}'),
+        (amqp.AmqpValue(Timestamp(1)), "application/json", b'"1970-01-01T00:00:00.001000Z"'),
         (amqp.AmqpSequence([1, "x"]), "application/json", b'[1,"x"]'),
         (b"data", "application/octet-stream", b"data"),
     ],

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus import amqp
+from oncebus.amqp.types import Described, Symbol, Timestamp
 from oncebus.protocols.http.rendering import Allowance
 from oncebus.protocols.portal.contents import LONGEST_HEX, LONGEST_TEXT, label_of, properties_list, show_body
 from oncebus.protocols.portal.markup import Markup, foreign, join_markup, tag, visible
@@ -124,10 +125,10 @@ def test_long_bodies_are_truncated() -> None:
     ("value", "shown"),
     [
         ({"a": [1, 2.5, None, True]}, '"a"'),
-        (amqp.Timestamp(0), "1970-01-01T00:00:00.000000Z"),
-        (amqp.Timestamp(1 << 62), str(1 << 62)),
-        ([b"\x01", amqp.Symbol("s")], "0x01"),
-        (amqp.Described(amqp.Symbol("x:y"), "inner"), "inner"),
+        (Timestamp(0), "1970-01-01T00:00:00.000000Z"),
+        (Timestamp(1 << 62), str(1 << 62)),
+        ([b"\x01", Symbol("s")], "0x01"),
+        (Described(Symbol("x:y"), "inner"), "inner"),
     ],
 )
 def test_values_of_every_type_are_shown(value: object, shown: str) -> None:

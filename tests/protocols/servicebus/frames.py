@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import Parts
+from oncebus.amqp.message import Parts
 from oncebus.amqp.performatives import Target, Transfer
+from oncebus.amqp.types import Int, ULong
 from oncebus.protocols.servicebus.messages import incoming_message
 
 from .raw import RawClient, Stage, message, of, request, to
@@ -40,14 +41,14 @@ class Manager:
     async def ask(self, operation: str, body: Any, **own: object) -> tuple[int, Any]:
         """Return the status and the body of the answer."""
         self._asked += 1
-        identity = amqp.ULong(self._asked)
+        identity = ULong(self._asked)
         sent = request(f"com.microsoft:{operation}", body, own, message_id=identity, reply_to="reply")
         self.client.transfer(sent, handle=self._handle)
         _, parts = await taken(self.client)
         properties = amqp.application_properties(parts.head)
         correlation = amqp.properties(parts.head).correlation_id
-        assert (correlation, type(correlation)) == (identity, amqp.ULong)
-        assert type(properties["statusCode"]) is amqp.Int
+        assert (correlation, type(correlation)) == (identity, ULong)
+        assert type(properties["statusCode"]) is Int
         content = amqp.decode_body(parts.body)
         assert isinstance(content, amqp.AmqpValue)
         return properties["statusCode"], content.value

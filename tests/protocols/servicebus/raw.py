@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncebus import amqp
-from oncebus.amqp import AmqpValue, Properties
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.frames import AMQP_HEADER
+from oncebus.amqp.head import Properties
+from oncebus.amqp.message import AmqpValue
 from oncebus.amqp.performatives import Attach, Detach, Disposition, Performative, Source, Target, Transfer
 from oncebus.broker.broker import Broker
 from oncebus.engine.folders import Folders

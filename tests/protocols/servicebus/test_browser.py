@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from oncebus import amqp
-from oncebus.amqp import Symbol
-from oncebus.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Source, Transfer
+from oncebus.amqp.outcomes import Accepted
+from oncebus.amqp.performatives import Attach, Detach, Disposition, Flow, Source, Transfer
+from oncebus.amqp.types import Symbol, Timestamp
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Settlement
 from oncebus.model.entities import Catalogue, Subscription, Topic
@@ -92,7 +93,7 @@ def test_a_browser_sees_locked_messages_but_no_deferred_or_scheduled_ones(tmp_pa
         await stage.broker.settle(Address("orders"), [Settlement(Action.DEFER, deferred.message.token)])
         client = stage.client()
         await client.attached(to("orders", handle=1))
-        later = {SCHEDULED_TIME: amqp.Timestamp(timestamp(stage.server.front.now() + HOUR))}
+        later = {SCHEDULED_TIME: Timestamp(timestamp(stage.server.front.now() + HOUR))}
         client.transfer(b"".join(amqp.deliverable(b"", message(b"later"), amqp.Header(), later)), handle=1)
         await client.outcomes(1)
         await client.attached(browser())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Modified, Outcome, Released, Transfer
+from oncebus.amqp.outcomes import Accepted, DeliveryState, Modified, Released
+from oncebus.amqp.performatives import Detach, Disposition, Flow, Transfer
 from oncebus.broker.addresses import parse_address
 from oncebus.engine.store import Mode
 from oncebus.protocols.servicebus.messages import incoming_message
@@ -18,7 +19,7 @@ from tests.amqp.client import credit, frames
 from .raw import RawClient, Stage, message, of, play
 
 MESSAGES = 200
-OUTCOMES: list[Outcome] = [Accepted(), Accepted(), Accepted(), Released(), Modified(True)]
+OUTCOMES: list[DeliveryState] = [Accepted(), Accepted(), Accepted(), Released(), Modified(True)]
 
 
 class Receiver:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oncebus.amqp import Symbol
 from oncebus.amqp.performatives import Attach, Detach, Source
+from oncebus.amqp.types import Symbol
 from oncebus.broker.addresses import parse_address
 
 from .raw import Stage, of, play

@@ -9,7 +9,7 @@ from azure.servicebus._pyamqp._decode import _decode_decimal128
 from azure.servicebus._pyamqp._encode import encode_decimal128
 
 from oncebus import amqp
-from oncebus.amqp import Decimal128
+from oncebus.amqp.types import Decimal128
 from oncebus.protocols.servicebus.decimals import translated
 from oncebus.protocols.servicebus.messages import incoming_message
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.amqp import Described, Symbol, ULong
-from oncebus.amqp.performatives import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, ReceivedState, Rejected, Released
+from oncebus.amqp.types import Described, Symbol, ULong
 from oncebus.engine.store import Action, Settlement
 from oncebus.protocols.servicebus.dispositions import answer_to, settlement_of
 from oncebus.protocols.servicebus.errors import Refused
@@ -44,10 +44,10 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
             Settlement(Action.DEAD_LETTER, TOKEN, reason="amqp:decode-error", description="no JSON"),
         ),
         (None, None),
-        (Received(0, 0), None),
+        (ReceivedState(0, 0), None),
     ],
 )
-def test_each_outcome_has_its_settlement(state: Outcome | None, settlement: Settlement | None) -> None:
+def test_each_outcome_has_its_settlement(state: DeliveryState | None, settlement: Settlement | None) -> None:
     assert settlement_of(TOKEN, state, is_settled=False) == settlement
 
 
@@ -69,5 +69,5 @@ def test_an_unknown_outcome_is_refused() -> None:
         (Rejected(AmqpError("com.microsoft:dead-letter")), Rejected()),
     ],
 )
-def test_the_answer_is_the_same_outcome_without_its_details(state: Outcome, answer: Outcome) -> None:
+def test_the_answer_is_the_same_outcome_without_its_details(state: DeliveryState, answer: DeliveryState) -> None:
     assert answer_to(state) == answer

@@ -7,24 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import Array, Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Begin,
-    Disposition,
-    Flow,
-    Modified,
-    Open,
-    Outcome,
-    Rejected,
-    Source,
-    Target,
-    Transfer,
-)
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, Rejected
+from oncebus.amqp.performatives import Begin, Disposition, Flow, Open, Source, Target, Transfer
+from oncebus.amqp.types import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, UByte, UInt, ULong
 from oncebus.model.access import make_token
 from oncebus.model.entities import Subscription, Topic
 from oncebus.protocols.servicebus.connection import ClientConnection
@@ -52,7 +40,7 @@ def test_the_client_signs_in_with_mssbcbs_and_a_window_without_end(tmp_path: Pat
 
         assert b"MSSBCBS" in say(SASL_HEADER)
         init = Described(ULong(0x41), [Symbol("MSSBCBS")])
-        assert say(frame(0, encode(init), SASL_FRAME)).endswith(encode(Described(ULong(0x44), [amqp.UByte(0), None])))
+        assert say(frame(0, encode(init), SASL_FRAME)).endswith(encode(Described(ULong(0x44), [UByte(0), None])))
         assert say(AMQP_HEADER) == AMQP_HEADER
         begin = Begin(next_outgoing_id=1, incoming_window=2**32 - 1, outgoing_window=5000)
         answers = [each.performative for each in frames(say(written(OPEN) + written(begin)))]
@@ -149,7 +137,7 @@ def test_settlements_are_batchable_and_have_properties_to_modify(tmp_path: Path)
         ids = [(await taken(client))[0].delivery_id or 0 for _ in range(4)]
         changed: dict[Symbol, object] = {Symbol("changed"): "yes"}
         info = {Symbol("DeadLetterReason"): "r", Symbol("DeadLetterErrorDescription"): "d", **changed}
-        states: list[Outcome] = [
+        states: list[DeliveryState] = [
             Accepted(),
             Modified(message_annotations=changed),
             Modified(undeliverable_here=True, message_annotations=changed),
@@ -296,8 +284,8 @@ def test_values_of_dotnet_types_come_back(tmp_path: Path) -> None:
         "guid": uuid.UUID(int=7),
         "date": Timestamp(5),
         # As the client writes 1.5: it comes back unchanged.
-        "decimal": amqp.Decimal128(bytes.fromhex("0c3e000000000000000000000000000f")),
-        "char": amqp.Char("x"),
+        "decimal": Decimal128(bytes.fromhex("0c3e000000000000000000000000000f")),
+        "char": Char("x"),
     }
 
     async def scenario(stage: Stage) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from oncebus.amqp import Symbol
-from oncebus.amqp.performatives import Accepted, Detach, Disposition, Received, Source
+from oncebus.amqp.outcomes import Accepted, ReceivedState
+from oncebus.amqp.performatives import Detach, Disposition, Source
+from oncebus.amqp.types import Symbol
 from oncebus.protocols.servicebus.messages import incoming_message
 from tests.amqp.client import credit
 
@@ -42,7 +43,7 @@ def test_a_receiver_that_settles_nothing_and_closes_is_answered(tmp_path: Path) 
         await client.attached(of("orders", rcv_settle_mode=1, snd_settle_mode=0), given=1)
         ((transfer, _),) = await client.received(1)
         number = transfer.delivery_id or 0
-        client.do(Disposition(role=True, first=number, state=Received(0, 0)), Detach(handle=0, closed=True))
+        client.do(Disposition(role=True, first=number, state=ReceivedState(0, 0)), Detach(handle=0, closed=True))
         assert (await client.next(Detach))[0].error is None
         assert (await stage.broker.counts("orders")).active == 1
 

@@ -11,8 +11,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from oncebus import amqp
-from oncebus.amqp import BATCH_FORMAT, DecodeError, Properties, Timestamp
+from oncebus.amqp.decoding import decode
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.head import Properties
+from oncebus.amqp.message import BATCH_FORMAT
 from oncebus.amqp.sections import sections
+from oncebus.amqp.types import DecodeError, Symbol, Timestamp, ULong
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
 from oncebus.engine.store import Message, SubQueue
@@ -89,7 +93,7 @@ def test_a_message_of_the_official_client_is_read() -> None:
     [
         ("a", "a"),
         (uuid.UUID(int=5), str(uuid.UUID(int=5))),
-        (amqp.ULong(17), "17"),
+        (ULong(17), "17"),
         (b"\x00\xff", b"\x00\xff"),
         (None, None),
     ],
@@ -281,11 +285,11 @@ def test_the_lifetime_of_the_entity_comes_with_its_times(ttl: int | None, defaul
 
 def test_keys_of_a_footer_become_symbols() -> None:
     given = encoded(ServiceBusMessage(b"x"))
-    sent = incoming_message(given + b"\x00\x53\x78" + amqp.encode({"a": 1, amqp.Symbol("b"): "c"}))
+    sent = incoming_message(given + b"\x00\x53\x78" + encode({"a": 1, Symbol("b"): "c"}))
     *_, (_, _, at, stop) = sections(sent.body)
-    found = amqp.decode(sent.body, at, stop)[0]
+    found = decode(sent.body, at, stop)[0]
     assert found == {"a": 1, "b": "c"}
-    assert [type(key) for key in found] == [amqp.Symbol, amqp.Symbol]
+    assert [type(key) for key in found] == [Symbol, Symbol]
 
 
 def test_a_message_that_is_received_and_deleted_has_empty_delivery_annotations() -> None:

@@ -10,7 +10,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from oncebus import amqp
-from oncebus.amqp import Array, Properties, Timestamp, ULong
+from oncebus.amqp.decoding import decode
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.head import Properties
+from oncebus.amqp.types import Array, Timestamp, ULong
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.clock import wall_time
 from oncebus.engine.store import Action, SessionLockLost, Settlement
@@ -29,7 +32,7 @@ SQL = {"sql-filter": {"expression": "price > 1"}}
 
 def ask(bus: Bus, operation: str, body: object, path: str, front: Front | None = None) -> Any:
     """Run an operation and return the body of the answer. The request's body has AMQP types, as on the wire."""
-    given = amqp.decode(amqp.encode(body))[0]
+    given = decode(encode(body))[0]
     chosen = front or bus.server.front
     asked = Invocation(chosen, parse_address(path), Arguments(given), lambda session: None, chosen.broker)
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import Described, Int, Symbol, Timestamp, UInt, ULong
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
-from oncebus.amqp.performatives import Accepted, Attach, Begin, Detach, Disposition, Flow, Source, Target, Transfer
+from oncebus.amqp.outcomes import Accepted
+from oncebus.amqp.performatives import Attach, Begin, Detach, Disposition, Flow, Source, Target, Transfer
+from oncebus.amqp.types import Array, Byte, Described, Int, Symbol, Timestamp, UInt, ULong
 from oncebus.model.access import make_token
 from oncebus.protocols.servicebus.connection import ClientConnection
 from oncebus.values.durations import HOUR
@@ -55,7 +56,7 @@ def test_java_needs_a_header_in_every_message(tmp_path: Path) -> None:
             assert encoded.startswith(b"\x00\x53\x70")
         token = amqp.split(payload).delivery_annotations["x-opt-lock-token"]
         _, answer = await manager.ask("renew-lock", {"lock-tokens": [token]})
-        assert (type(answer["expirations"]), answer["expirations"].of) == (amqp.Array, Timestamp)
+        assert (type(answer["expirations"]), answer["expirations"].of) == (Array, Timestamp)
 
     play(tmp_path, scenario)
 
@@ -203,7 +204,7 @@ def test_jms_consumers_settle_first_with_a_thousand_credits_and_drain(tmp_path: 
         client = stage.client()
         await client.attached(to("orders"))
         # Durable unless told otherwise, and the type of the message in an annotation.
-        own = {Symbol("x-opt-jms-msg-type"): amqp.Byte(5), Symbol("x-opt-jms-dest"): amqp.Byte(0)}
+        own = {Symbol("x-opt-jms-msg-type"): Byte(5), Symbol("x-opt-jms-dest"): Byte(0)}
         header = amqp.Header(durable=True)
         payload = amqp.annotated(message(b"a", message_id="ID:1"), header, {}, own)
         client.transfer(payload, payload)

@@ -9,20 +9,9 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import Symbol
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Attach,
-    Detach,
-    Disposition,
-    Flow,
-    Modified,
-    Rejected,
-    Released,
-    Source,
-    Transfer,
-)
+from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Rejected, Released
+from oncebus.amqp.performatives import Attach, Detach, Disposition, Flow, Source, Transfer
+from oncebus.amqp.types import Symbol, UInt
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
 from oncebus.protocols.servicebus import Limits
@@ -300,7 +289,7 @@ def test_nothing_is_deleted_for_a_receiver_that_left_or_reduced_its_credit(tmp_p
 
 def session_of(name: str | None, **fields: object) -> Attach:
     source = Source("sessions", filter={Symbol("com.microsoft:session-filter"): name})
-    properties = {Symbol("com.microsoft:timeout"): amqp.UInt(50), **fields}
+    properties = {Symbol("com.microsoft:timeout"): UInt(50), **fields}
     return of(None, source=source, properties=properties)
 
 
@@ -398,7 +387,7 @@ def test_without_a_free_session_the_link_is_refused_after_the_clients_time_out(t
         client = stage.client()
         condition, text = await client.refused(session_of(None))
         assert (condition, text) == ("com.microsoft:timeout", "No session of 'sessions' became free in time.")
-        waiting = session_of(None, **{"com.microsoft:timeout": amqp.UInt(60_000)})
+        waiting = session_of(None, **{"com.microsoft:timeout": UInt(60_000)})
         client.do(waiting)
         await asyncio.sleep(0.01)
         client.lose()

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from oncebus.amqp import DecodeError, EncodeError
+from oncebus.amqp.types import DecodeError, EncodeError
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge

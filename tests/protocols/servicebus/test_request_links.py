@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import ULong
-from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Target, Transfer
+from oncebus.amqp.outcomes import Accepted
+from oncebus.amqp.performatives import Detach, Disposition, Flow, Target, Transfer
+from oncebus.amqp.types import Int, UInt, ULong
 from oncebus.model.access import make_token
 from oncebus.protocols.servicebus import Limits
 from oncebus.protocols.servicebus.management import ManagementRequests
@@ -25,7 +26,7 @@ from .bus import LISTENER, ROOT
 from .raw import RawClient, Stage, message, of, play, request, to
 
 PEEK = "com.microsoft:peek-message"
-FIRST = {"from-sequence-number": 1, "message-count": amqp.Int(1)}
+FIRST = {"from-sequence-number": 1, "message-count": Int(1)}
 
 
 async def managing(stage: Stage, address: str = "orders/$management") -> RawClient:
@@ -195,7 +196,7 @@ def test_a_request_that_exceeds_the_clients_time_out_is_cancelled(tmp_path: Path
         await client.attached(to("orders", "sender", 2))
         client.transfer(message(), handle=2)
         await client.next(Disposition)
-        client.transfer(request(PEEK, FIRST, {"com.microsoft:server-timeout": amqp.UInt(20)}, message_id="m"))
+        client.transfer(request(PEEK, FIRST, {"com.microsoft:server-timeout": UInt(20)}, message_id="m"))
         _, payload = await client.next(Transfer)
         properties, _, _ = answer(payload)
         assert (properties["statusCode"], properties["errorCondition"]) == (408, "com.microsoft:timeout")

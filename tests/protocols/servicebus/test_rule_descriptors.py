@@ -6,7 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from oncebus.amqp import Described, Float, Int, Symbol, Timestamp, ULong, decode, encode
+from oncebus.amqp.decoding import decode
+from oncebus.amqp.encoding import encode
+from oncebus.amqp.types import Described, Float, Int, Symbol, Timestamp, ULong
 from oncebus.model.entities import (
     BadRequest,
     CorrelationFilter,

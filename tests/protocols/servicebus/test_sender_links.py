@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import BATCH_FORMAT, Symbol
-from oncebus.amqp.performatives import Accepted, Flow, Rejected
+from oncebus.amqp.message import BATCH_FORMAT
+from oncebus.amqp.outcomes import Accepted, Rejected
+from oncebus.amqp.performatives import Flow
+from oncebus.amqp.types import Symbol
 from oncebus.broker import shares
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming

@@ -11,24 +11,10 @@ from typing import Any
 import pytest
 
 from oncebus import amqp
-from oncebus.amqp import AmqpValue, Described, ULong
-from oncebus.amqp.performatives import (
-    Accepted,
-    AmqpError,
-    Coordinator,
-    Declared,
-    Detach,
-    Disposition,
-    End,
-    Flow,
-    Modified,
-    Rejected,
-    Released,
-    Source,
-    Target,
-    TransactionalState,
-    Transfer,
-)
+from oncebus.amqp.message import AmqpValue
+from oncebus.amqp.outcomes import Accepted, AmqpError, Declared, Modified, Rejected, Released, TransactionalState
+from oncebus.amqp.performatives import Coordinator, Detach, Disposition, End, Flow, Source, Target, Transfer
+from oncebus.amqp.types import Array, Described, Long, Symbol, Timestamp, ULong
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Mode, Settlement
 from oncebus.model.entities import Catalogue, Queue, Subscription, Topic
@@ -291,7 +277,7 @@ def test_requests_outside_of_the_transaction_are_refused_for_its_messages(tmp_pa
         await client.attach_management()
         delivery = await client.received()
         token = tag_of(delivery.delivery_tag or b"")
-        body = {"disposition-status": "completed", "lock-tokens": amqp.Array(uuid.UUID, [uuid.UUID(bytes=token)])}
+        body = {"disposition-status": "completed", "lock-tokens": Array(uuid.UUID, [uuid.UUID(bytes=token)])}
         await client.dispose(delivery, Accepted())
         own, client.txn_id = client.txn_id, b""
         client.raw.transfer(
@@ -672,7 +658,7 @@ def test_requests_to_management_take_part(tmp_path: Path) -> None:
         later = stage.time.now // 1000 + 600_000
 
         def scheduled(body: bytes) -> dict[str, object]:
-            annotations = {"x-opt-scheduled-enqueue-time": amqp.Timestamp(later)}
+            annotations = {"x-opt-scheduled-enqueue-time": Timestamp(later)}
             head, content = amqp.encode_message(None, None, body)
             return {
                 "messages": [
@@ -700,7 +686,7 @@ def test_requests_to_management_take_part(tmp_path: Path) -> None:
         assert (counts.active, counts.scheduled) == (1, 1)
         # Cancelled in another transaction; a second time fails it.
         await client.declare()
-        cancel = {"sequence-numbers": amqp.Array(amqp.Long, [number])}
+        cancel = {"sequence-numbers": Array(Long, [number])}
         assert (await client.request("cancel-scheduled-message", cancel))[0] == 200
         assert (await stage.broker.counts("orders")).scheduled == 1
         await client.commit()
@@ -714,7 +700,7 @@ def test_requests_to_management_take_part(tmp_path: Path) -> None:
         await client.rolled_back()
         # What does not take part runs at once.
         await client.declare()
-        tokens = amqp.Array(uuid.UUID, [uuid.UUID(bytes=two.message.token or b"")])
+        tokens = Array(uuid.UUID, [uuid.UUID(bytes=two.message.token or b"")])
         assert (await client.request("renew-lock", {"lock-tokens": tokens}))[0] == 200
 
     play(tmp_path, scenario)
@@ -726,7 +712,7 @@ def test_the_state_of_a_session_takes_part(tmp_path: Path) -> None:
         client = Client(stage.client())
         await client.attach_coordinator()
         await client.declare()
-        source = Source("sessions", filter={amqp.Symbol("com.microsoft:session-filter"): "s"})
+        source = Source("sessions", filter={Symbol("com.microsoft:session-filter"): "s"})
         await client.raw.attached(of("sessions", "r", RECEIVER, source=source))
         await client.attach_management("sessions")
         body = {"session-id": "s", "session-state": b"state"}
@@ -749,7 +735,7 @@ def test_a_request_that_is_given_up_fails_the_transaction(tmp_path: Path) -> Non
         stage.pipeline.is_paused = True
         # It waits until the message is visible that was sent before.
         await put(stage, b"waits")
-        body = {"sequence-numbers": amqp.Array(amqp.Long, [1])}
+        body = {"sequence-numbers": Array(Long, [1])}
         client.raw.transfer(
             request("com.microsoft:cancel-scheduled-message", body, message_id="1"), handle=REQUESTS, state=client.state
         )

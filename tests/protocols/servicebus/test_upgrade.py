@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from oncebus import amqp
-from oncebus.amqp import Described, Symbol, ULong
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
 from oncebus.amqp.performatives import Close, Open
+from oncebus.amqp.types import Described, Symbol, ULong
 from oncebus.programs.serve.app import make_app
 from oncebus.protocols.http import HttpServer, listen, server
 from oncebus.protocols.http import protocol as http_protocol
@@ -42,7 +42,7 @@ REQUEST = {
 PATH = "/$servicebus/websocket"
 SASL = SASL_HEADER + frame(
     0,
-    amqp.encode(Described(ULong(0x41), [Symbol("PLAIN"), f"\0{ROOT.name}\0{ROOT.primary_key}".encode()])),
+    encode(Described(ULong(0x41), [Symbol("PLAIN"), f"\0{ROOT.name}\0{ROOT.primary_key}".encode()])),
     SASL_FRAME,
 )
 HEALTH = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from oncebus.amqp import DecodeError, with_application_properties
+from oncebus.amqp.head import with_application_properties
+from oncebus.amqp.types import DecodeError
 from oncebus.engine.store.sessions import give_back, is_held
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.unsettled import complete, dead_letter, policy_of, put_back

@@ -22,6 +22,7 @@ import uuid
 from typing import Any, NamedTuple
 
 from oncebus import amqp
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.sections import AMQP_VALUE, DATA, FOOTER, sections
 from oncebus.model.entities.errors import BadRequest
 from oncebus.model.filters.properties import LONGEST_ID
@@ -104,7 +105,7 @@ def _of_value(value: Any) -> CountedId | None:
         return CountedId(_TEXT, _plain(value).encode())
     if type(value) is bytes:
         return CountedId(_BINARY, value)
-    return CountedId(_ENCODED, amqp.encode(value))
+    return CountedId(_ENCODED, encode(value))
 
 
 def _plain(value: str | float | uuid.UUID) -> str:

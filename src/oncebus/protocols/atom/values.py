@@ -18,7 +18,7 @@ from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
-from oncebus.amqp import encode
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
 from oncebus.model.entities import BadRequest, FilterValue, iso_timespan
 from oncebus.model.entities.filter_values import Moment, Parameters, Span, parse_decimal

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from oncebus.amqp import Timestamp
+from oncebus.amqp.types import Timestamp
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.http.times import iso8601, parse_time, rfc1123
 from oncebus.values.durations import MILLISECOND, SECOND

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from oncebus import amqp
+from oncebus.amqp.types import DecodeError, Described, Timestamp
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from oncebus.engine.store import Message, State, SubQueue
@@ -130,7 +131,7 @@ def _read_head(head: bytes) -> tuple[amqp.Properties, dict[str, object]]:
         if len(head) > LARGEST_HEAD:
             return amqp.properties(head), {}
         return amqp.properties(head), amqp.filter_properties(head)[1]
-    except amqp.DecodeError:
+    except DecodeError:
         # The message is delivered already. It is better to return it without its properties than not at all.
         return amqp.Properties(), {}
 
@@ -174,7 +175,7 @@ def _content(body: bytes, largest: int) -> _Content:
         if bytes_to_read(body) > largest:
             return _Content(body, _AMQP)
         content = amqp.decode_body(body)
-    except amqp.DecodeError:
+    except DecodeError:
         return _Content(body, _AMQP)
     if isinstance(content, bytes):
         return _Content(content, _BINARY)
@@ -195,7 +196,7 @@ def _plain(value: Any) -> Any:
     match value:
         case None | bool():
             return value
-        case amqp.Timestamp():
+        case Timestamp():
             try:
                 return iso8601(value * MILLISECOND)
             except OverflowError:
@@ -208,7 +209,7 @@ def _plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case dict():
             return {str(_plain(name)): _plain(item) for name, item in value.items()}
-        case amqp.Described():
+        case Described():
             return _plain(value.value)
         case list():
             return [_plain(item) for item in value]

@@ -8,6 +8,7 @@ own, which is ignored.
 from __future__ import annotations
 
 from oncebus import amqp
+from oncebus.amqp.types import DecodeError
 
 PARENT, STATE, OLD_PARENT = "traceparent", "tracestate", "Diagnostic-Id"
 SIGNS = (PARENT, OLD_PARENT)
@@ -30,7 +31,7 @@ def context_of(head: bytes) -> dict[str, str] | None:
         return None
     try:
         given = amqp.application_properties(head)
-    except amqp.DecodeError:
+    except DecodeError:
         return None
     parent = _text(given.get(PARENT)) or _text(given.get(OLD_PARENT))
     # A later version of W3C's format may be longer, but not by much.

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from oncebus import amqp
+from oncebus.amqp.types import DecodeError, Described, Timestamp
 from oncebus.broker.broker import Received
 from oncebus.engine.store import State, SubQueue
 from oncebus.model.entities import NO_LIMIT, Catalogue
@@ -120,7 +121,7 @@ def label_of(head: bytes) -> str | None:
     """Return the label that the sender gave a message, or None."""
     try:
         return amqp.properties(head).subject
-    except amqp.DecodeError:
+    except DecodeError:
         return None
 
 
@@ -131,7 +132,7 @@ def preview(body: bytes, allowance: Allowance) -> Markup:
     if size <= LARGEST_SHOWN_VALUE and allowance.take(size):
         try:
             content = amqp.decode_body(body)
-        except amqp.DecodeError:
+        except DecodeError:
             return tag("span", "cannot be read", class_="none")
         value = content.value if isinstance(content, amqp.AmqpValue) else content
         if isinstance(value, amqp.AmqpSequence):
@@ -155,7 +156,7 @@ def properties_list(head: bytes, allowance: Allowance) -> Markup:
         return tag("p", f"The properties, {number(len(head))} bytes, are too large to be shown here.", class_="note")
     try:
         fields, own = amqp.properties(head), amqp.application_properties(head)
-    except amqp.DecodeError as error:
+    except DecodeError as error:
         return tag("p", f"The properties cannot be read: {error}", class_="error")
     known = [(title, getattr(fields, field)) for field, title in _FIELDS.items() if getattr(fields, field) is not None]
     of_sender = [(foreign(str(name)[:LONGEST_VALUE]), value) for name, value in list(own.items())[:MOST_PROPERTIES]]
@@ -175,7 +176,7 @@ def show_body(body: bytes, allowance: Allowance) -> Markup:
         return _bytes(body, "Body that is too large to be read here")
     try:
         content = amqp.decode_body(body)
-    except amqp.DecodeError:
+    except DecodeError:
         return _bytes(body, "Body that cannot be read")
     if isinstance(content, amqp.AmqpSequence):
         return _text(_json(list(content.items)), "Body, a sequence")
@@ -237,7 +238,7 @@ def _value_text(value: Any) -> str:
     match value:
         case bool():
             return str(value).lower()
-        case amqp.Timestamp():
+        case Timestamp():
             try:
                 is_date = value * MILLISECOND <= LAST_MOMENT
                 return iso8601(value * MILLISECOND) if is_date else str(int(value))
@@ -247,7 +248,7 @@ def _value_text(value: Any) -> str:
             return f"0x{value[:LONGEST_VALUE].hex()}"
         case str() | int() | float() | UUID():
             return str(value)
-        case amqp.Described():
+        case Described():
             return _value_text(value.value)
         case dict() | list() | tuple():
             return _json(value)
@@ -263,13 +264,13 @@ def _plain(value: Any) -> Any:
     match value:
         case dict():
             return {_value_text(name): _plain(item) for name, item in value.items()}
-        case amqp.Described():
+        case Described():
             return _plain(value.value)
         case list() | tuple():
             return [_plain(item) for item in value]
         case None | bool():
             return value
-        case amqp.Timestamp():
+        case Timestamp():
             return _value_text(value)
         case int():
             return int(value)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from oncebus.amqp import Timestamp
+from oncebus.amqp.types import Timestamp
 from oncebus.model.access import Operation
 from oncebus.model.entities import (
     BadRequest,

@@ -22,8 +22,9 @@ from oncebus.amqp.events import (
 )
 from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.link import Link
+from oncebus.amqp.outcomes import AmqpError
 from oncebus.amqp.outgoing import OutgoingLink
-from oncebus.amqp.performatives import AmqpError, Coordinator
+from oncebus.amqp.performatives import Coordinator
 from oncebus.model.access.scopes import Path
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.servicebus.attached import Attached, Settling

@@ -12,7 +12,7 @@ standard's, Microsoft's form is far from these, so it comes back unchanged.
 from __future__ import annotations
 
 from oncebus import amqp
-from oncebus.amqp import Decimal128
+from oncebus.amqp.types import Decimal128, DecodeError
 
 FORMAT_CODE = b"\x94"
 _BIAS = 6176
@@ -47,5 +47,5 @@ def with_translated(head: bytes) -> bytes:
         own = amqp.application_properties(head)
         changed = {name: new for name, old in own.items() if (new := translated(old)) is not old}
         return amqp.with_application_properties(head, changed)
-    except amqp.DecodeError:
+    except DecodeError:
         return head

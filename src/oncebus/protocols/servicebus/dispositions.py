@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oncebus.amqp.conditions import NOT_IMPLEMENTED
-from oncebus.amqp.performatives import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, ReceivedState, Rejected, Released
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from oncebus.engine.store import Action, Settlement
 from oncebus.protocols.servicebus.errors import Refused
@@ -21,7 +21,7 @@ from oncebus.protocols.servicebus.errors import Refused
 DEAD_LETTER = "com.microsoft:dead-letter"
 
 
-def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> Settlement | None:
+def settlement_of(token: bytes, state: DeliveryState | None, *, is_settled: bool) -> Settlement | None:
     """Return the settlement for an outcome of the message with this lock token; None if the outcome is not final.
 
     Raises `Refused` for an unknown outcome.
@@ -36,13 +36,13 @@ def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> S
             return _dead_letter(token, state.error)
         case Released():
             return Settlement(Action.RELEASE, token)
-        case Received() | None:
+        case ReceivedState() | None:
             # A client that settles without an outcome has not decided: release the message.
             return Settlement(Action.RELEASE, token) if is_settled else None
     raise Refused(NOT_IMPLEMENTED, 501, f"The outcome {state!r:.100} is not supported.")
 
 
-def settlements_of(tokens: Iterable[bytes], state: Outcome | None, *, is_settled: bool) -> list[Settlement]:
+def settlements_of(tokens: Iterable[bytes], state: DeliveryState | None, *, is_settled: bool) -> list[Settlement]:
     """Return the settlements for one outcome of several messages; none if it is not final. Raises `Refused`."""
     if isinstance(state, Accepted):
         return [Settlement(Action.COMPLETE, token) for token in tokens]
@@ -50,7 +50,7 @@ def settlements_of(tokens: Iterable[bytes], state: Outcome | None, *, is_settled
     return [settlement for settlement in found if settlement is not None]
 
 
-def answer_to(state: Outcome | None) -> Outcome | None:
+def answer_to(state: DeliveryState | None) -> DeliveryState | None:
     """Return the outcome that confirms a settlement to the client: the same, without error or annotations."""
     match state:
         case Rejected():

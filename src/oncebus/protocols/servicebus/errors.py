@@ -18,7 +18,7 @@ from oncebus.amqp.conditions import (
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
 )
-from oncebus.amqp.performatives import AmqpError
+from oncebus.amqp.outcomes import AmqpError
 from oncebus.broker.transactions import RolledBack
 from oncebus.engine.store import ChangesRefused, Outcome
 from oncebus.model.entities import NotFound

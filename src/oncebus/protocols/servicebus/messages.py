@@ -25,10 +25,12 @@ from functools import lru_cache
 from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import NO_HEADER, Header, Int, Symbol, Timestamp
+from oncebus.amqp.decoding import decode
+from oncebus.amqp.encoding import encode
 from oncebus.amqp.head import bare_at
-from oncebus.amqp.message import LONGEST_TTL
+from oncebus.amqp.message import LONGEST_TTL, NO_HEADER, Header
 from oncebus.amqp.sections import FOOTER, sections
+from oncebus.amqp.types import DecodeError, Int, Symbol, Timestamp
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MOST_MESSAGES, Incoming, empty_batch
 from oncebus.engine.store import Message, State, SubQueue
@@ -120,9 +122,9 @@ def _with_symbols_in_footer(body: bytes) -> bytes:
     """Return the body with symbols as the keys of its footer, as the service delivers it."""
     for kind, at, value, stop in sections(body):
         if kind == FOOTER:
-            content = amqp.decode(body, value, stop)[0]
+            content = decode(body, value, stop)[0]
             symbols = {Symbol(key) if isinstance(key, str) else key: each for key, each in content.items()}
-            return body[:at] + _FOOTER + amqp.encode(symbols) + body[stop:]
+            return body[:at] + _FOOTER + encode(symbols) + body[stop:]
     return body
 
 
@@ -259,7 +261,7 @@ def _head_of(received: Received) -> bytes:
         return message.head
     try:
         return amqp.with_application_properties(message.head, given)
-    except amqp.DecodeError:
+    except DecodeError:
         # Sending does not check application properties, so they may be malformed: deliver them as they came.
         return message.head
 
@@ -269,7 +271,7 @@ def _with_times(head: bytes, message: Message) -> bytes:
     times = {"creation_time": timestamp(message.enqueued), "absolute_expiry_time": timestamp(message.expires)}
     try:
         return amqp.with_properties(head, times)
-    except amqp.DecodeError:
+    except DecodeError:
         return head
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
 
-from oncebus.amqp import Array, Int, Long, Timestamp
+from oncebus.amqp.types import Array, Int, Long, Timestamp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
 from oncebus.broker.transactions import Work

@@ -10,14 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from oncebus.amqp import performatives
 from oncebus.amqp.events import Disposed
+from oncebus.amqp.outcomes import Declared, DeliveryState, ReceivedState, Rejected, TransactionalState
 from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
-from oncebus.amqp.performatives import SETTLED, Declared, Outcome, Rejected, TransactionalState
+from oncebus.amqp.performatives import SETTLED
 from oncebus.broker.broker import Received
 from oncebus.broker.transactions import UnknownTransaction, Work
-from oncebus.engine.store import Action, Mode, SessionLock, Settlement, SubQueue
-from oncebus.engine.store import Outcome as StoreOutcome
+from oncebus.engine.store import Action, Mode, Outcome, SessionLock, Settlement, SubQueue
 from oncebus.model.access import Operation
 from oncebus.model.entities import NotFound, Queue, Subscription
 from oncebus.protocols.servicebus.attached import Attached, Client
@@ -36,7 +35,7 @@ class _Decision(NamedTuple):
     """The client's decision on deliveries, and the request that it is in if it belongs to a transaction."""
 
     deliveries: Sequence[OutgoingDelivery]
-    state: Outcome | None
+    state: DeliveryState | None
     is_settled: bool
     work: Work | None
 
@@ -222,7 +221,7 @@ class Receiver(Attached[OutgoingLink]):
                     over.append(delivery)
                 else:
                     delivery.context = end
-            refusal = refusal_of_outcome(StoreOutcome.MESSAGE_LOCK_LOST)
+            refusal = refusal_of_outcome(Outcome.MESSAGE_LOCK_LOST)
             assert refusal is not None
             self.link.lapse(over, Rejected(refusal.error))
             self.client.flush()
@@ -233,7 +232,7 @@ class Receiver(Attached[OutgoingLink]):
 
     def disposed(self, event: Disposed) -> None:
         """See `Attached`."""
-        if isinstance(event.state, performatives.Received) and not event.settled:
+        if isinstance(event.state, ReceivedState) and not event.settled:
             # The client has not decided yet.
             return
         state, work = event.state, None
@@ -313,7 +312,7 @@ class Receiver(Attached[OutgoingLink]):
             for outcome, same in itertools.groupby(of_decision):
                 stop = start + len(list(same))
                 deliveries, start = decision.deliveries[start:stop], stop
-                if outcome is StoreOutcome.IN_TRANSACTION:
+                if outcome is Outcome.IN_TRANSACTION:
                     self._decide_after_rollback(decision, deliveries)
                     continue
                 refusal = refusal_of_outcome(outcome)
@@ -377,7 +376,9 @@ class Receiver(Attached[OutgoingLink]):
         with suppress(OncebusError):
             await self.front.broker.settle(self.node.address, settlements, session=self.lock)
 
-    def _answer(self, decision: _Decision, deliveries: Sequence[OutgoingDelivery], answer: Outcome | None) -> None:
+    def _answer(
+        self, decision: _Decision, deliveries: Sequence[OutgoingDelivery], answer: DeliveryState | None
+    ) -> None:
         if answer is not None and not decision.is_settled:
             self.link.settle(deliveries, answer)
 

@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from oncebus import amqp
-from oncebus.amqp import AmqpValue, Int, Properties, Symbol
 from oncebus.amqp.conditions import NOT_ALLOWED
+from oncebus.amqp.head import Properties
 from oncebus.amqp.incoming import Delivery, IncomingLink
+from oncebus.amqp.message import AmqpValue
+from oncebus.amqp.outcomes import Accepted, Rejected, TransactionalState
 from oncebus.amqp.outgoing import OutgoingLink
-from oncebus.amqp.performatives import Accepted, Rejected, Target, TransactionalState
+from oncebus.amqp.performatives import Target
+from oncebus.amqp.types import Int, Symbol
 from oncebus.model.entities import BadRequest, Entity, NotFound
 from oncebus.protocols.servicebus.attached import Attached, Client
 from oncebus.protocols.servicebus.errors import Refusal

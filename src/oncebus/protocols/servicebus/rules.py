@@ -20,8 +20,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from oncebus.amqp import Described, Int, Long, Symbol, Timestamp, ULong
 from oncebus.amqp.head import DATE, TICKS_AT_1970, URI
+from oncebus.amqp.types import Described, Int, Long, Symbol, Timestamp, ULong
 from oncebus.model.entities import (
     BadRequest,
     CorrelationFilter,

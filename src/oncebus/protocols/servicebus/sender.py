@@ -7,9 +7,10 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from oncebus.amqp import BATCH_FORMAT, ULong
 from oncebus.amqp.incoming import Delivery, IncomingLink
-from oncebus.amqp.performatives import Accepted, TransactionalState
+from oncebus.amqp.message import BATCH_FORMAT
+from oncebus.amqp.outcomes import Accepted, TransactionalState
+from oncebus.amqp.types import ULong
 from oncebus.broker.addresses import sent_path
 from oncebus.broker.sending import MOST_MESSAGES, check_encoded, largest_batch
 from oncebus.broker.transactions import UnknownTransaction, Work

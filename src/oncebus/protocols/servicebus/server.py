@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from oncebus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
 from oncebus.amqp.connection import Connection
-from oncebus.amqp.performatives import AmqpError
+from oncebus.amqp.outcomes import AmqpError
 from oncebus.broker.broker import Broker
 from oncebus.model.access import AuthorizationRule, Guard, NamespaceRules
 from oncebus.protocols.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from oncebus.amqp import Described, Symbol
 from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.amqp.types import Described, Symbol
 from oncebus.engine.store import SessionLock, SessionLockLost
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.servicebus.attached import Client

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncebus.amqp import Timestamp
 from oncebus.amqp.head import TICKS_AT_1970
+from oncebus.amqp.types import Timestamp
 from oncebus.values.durations import MILLISECOND
 
 _TICKS_PER_MICROSECOND = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.amqp.link import Link
-from oncebus.amqp.outcomes import Outcome
-from oncebus.amqp.performatives import Accepted, AmqpError, Coordinator, Declared, Rejected, TransactionalState
+from oncebus.amqp.outcomes import Accepted, AmqpError, Declared, DeliveryState, Rejected, TransactionalState
+from oncebus.amqp.performatives import Coordinator
 from oncebus.amqp.transactions import Declare, Discharge, read_control
 from oncebus.broker.transactions import Transaction, UnknownTransaction, Via, Work
 from oncebus.model.entities import Entity
@@ -75,7 +75,7 @@ class TransactionRequests(Attached[IncomingLink]):
         else:
             self._answer(delivery, Accepted())
 
-    def _answer(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _answer(self, delivery: Delivery, outcome: DeliveryState) -> None:
         self.link.settle([delivery], outcome)
         self.client.flush()
 
@@ -93,7 +93,7 @@ def go_via(link: Link, entity: Entity, *, receives: bool) -> None:
         via.attach(entity, receives=receives)
 
 
-def work_of(client: Client, link: Link, state: Outcome | None) -> Work | None:
+def work_of(client: Client, link: Link, state: DeliveryState | None) -> Work | None:
     """Begin a request in the transaction that a delivery state names; return None if it names none.
 
     Raises `UnknownTransaction`.
@@ -101,7 +101,7 @@ def work_of(client: Client, link: Link, state: Outcome | None) -> Work | None:
     return client.transactions.work(state.txn_id, _via_of(link)) if isinstance(state, TransactionalState) else None
 
 
-def answer_in(state: Outcome | None, error: AmqpError, reason: Exception) -> Outcome:
+def answer_in(state: DeliveryState | None, error: AmqpError, reason: Exception) -> DeliveryState:
     """Return the answer that refuses a delivery. It names the delivery's transaction if that is known."""
     refused = Rejected(error)
     if isinstance(state, TransactionalState) and not isinstance(reason, UnknownTransaction):

@@ -22,7 +22,7 @@ from oncebus.amqp.limits import (
     UNTRUSTED_WAITING_BYTES,
     WEBSOCKET_READ_BYTES,
 )
-from oncebus.amqp.performatives import AmqpError
+from oncebus.amqp.outcomes import AmqpError
 from oncebus.protocols.borrowed import limit_read, limit_read_ahead
 from oncebus.protocols.listening import limit_unacknowledged
 from oncebus.protocols.servicebus.turns import Turns
