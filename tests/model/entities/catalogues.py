@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from decimal import Decimal
 
 from hypothesis import strategies as st
@@ -27,8 +27,9 @@ from oncebus.model.entities import (
     Tier,
     Topic,
     TrueFilter,
+    iso_timespan,
 )
-from oncebus.model.entities.filter_values import Moment, Span
+from oncebus.model.entities.filter_values import Moment, TimeSpan
 from oncebus.values.durations import DAY, MINUTE, SECOND
 
 TEXTS = st.text(max_size=8)
@@ -41,12 +42,14 @@ VALUES: st.SearchStrategy[FilterValue] = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
     st.binary(max_size=8),
-    st.datetimes(timezones=st.just(UTC)).map(lambda time: time.replace(fold=0)),
-    st.timedeltas(timedelta(days=-9999), timedelta(days=9999)),
+    st.datetimes(timezones=st.just(UTC)).map(lambda time: Moment.parse(time.isoformat())),
+    st.timedeltas(timedelta(days=-9999), timedelta(days=9999)).map(
+        lambda span: TimeSpan.parse(iso_timespan(span // timedelta(microseconds=1)))
+    ),
     st.uuids(),
-    st.just(datetime(2026, 1, 1, 12)),
+    st.just(Moment.parse("2026-01-01T12:00:00")),
     st.sampled_from([Int(1), Long(1), UByte(1), Float(1.5), Decimal("1.50")]),
-    st.sampled_from([Moment.parse("2026-01-01T00:00:00.1234567Z"), Span.parse("PT0.1234567S")]),
+    st.sampled_from([Moment.parse("2026-01-01T00:00:00.1234567Z"), TimeSpan.parse("PT0.1234567S")]),
 )
 PARAMETERS = st.lists(st.tuples(TEXTS, VALUES), max_size=3, unique_by=lambda each: each[0]).map(tuple)
 

@@ -5,24 +5,17 @@
          {"name": "$Default", "filter": {"is": "true"}, "action": null, "created_at": 1731700000000000}]}]}
 
 Every property is written, even if it has its default, so that a version keeps its meaning when defaults change. Filter
-values of types that JSON does not have are objects with one member, which is named after the type:
-{"datetime": "2026-01-01T00:00:00+00:00"}, {"microseconds": 1000}, {"uuid": "…"}, {"base64": "…"}, {"float": "nan"}.
-Those that keep their width or their text are {"long": "12"}, {"moment": "2026-01-01T00:00:00.1234567Z"} and their like.
+values of types that JSON does not have are objects with one member, which is named after the type in XML Schema:
+{"dateTime": "2026-01-01T00:00:00.1234567Z"}, {"duration": "PT1S"}, {"guid": "…"}, {"long": "12"}, {"double": "NaN"}.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-from collections.abc import Callable
 from dataclasses import fields
-from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any, TypeVar
-from uuid import UUID
 
-from oncebus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
 from oncebus.model.access import AuthorizationRule, Right, Rights
 from oncebus.model.entities.catalogue import Catalogue
 from oncebus.model.entities.descriptions import (
@@ -41,7 +34,7 @@ from oncebus.model.entities.descriptions import (
     Topic,
     TrueFilter,
 )
-from oncebus.model.entities.filter_values import FilterValue, Moment, Parameters, Span
+from oncebus.model.entities.filter_values import PARSERS, FilterValue, Parameters, type_and_text
 from oncebus.model.entities.names import key_of_path
 from oncebus.values.errors import OncebusError
 
@@ -115,7 +108,7 @@ def _written(value: Entity | Filter | SqlAction | Rule | AuthorizationRule) -> _
 
 def _written_field(name: str, value: Any) -> Any:
     if name in ("parameters", "properties"):
-        return [[key, _written_value(each)] for key, each in value]
+        return [[key, _write_value(each)] for key, each in value]
     if name in ("rules", "authorization_rules"):
         return [_written(each) for each in value]
     if name == "rights":
@@ -125,27 +118,9 @@ def _written_field(name: str, value: Any) -> Any:
     return value
 
 
-def _written_value(value: FilterValue) -> Any:
-    match value:
-        case bytes():
-            return {"base64": base64.b64encode(value).decode()}
-        case Moment() | Span():
-            return {type(value).__name__.lower(): value.text}
-        case datetime():
-            return {"datetime": value.isoformat()}
-        case timedelta():
-            return {"microseconds": value // timedelta(microseconds=1)}
-        case Decimal():
-            return {"decimal": str(value)}
-        case _ if type(value) in _NUMBERS.values():
-            return {type(value).__name__.lower(): str(value)}
-        case UUID():
-            return {"uuid": str(value)}
-        case Float():
-            return {"single": repr(float(value))}
-        case float() if not math.isfinite(value):
-            return {"float": repr(value)}
-    return value
+def _write_value(value: FilterValue) -> Any:
+    is_json = type(value) in (str, bool, int) or (type(value) is float and math.isfinite(value))
+    return value if is_json else dict([type_and_text(value)])
 
 
 def _entity(written: _Object) -> Entity:
@@ -189,26 +164,9 @@ def _parameters(written: list[list[Any]]) -> Parameters:
     return tuple((name, _value(value)) for name, value in written)
 
 
-_NUMBERS: dict[str, type[int]] = {
-    kind.__name__.lower(): kind for kind in (Byte, UByte, Short, UShort, Int, UInt, Long, ULong)
-}
-_READERS: dict[str, Callable[[Any], FilterValue]] = {
-    **_NUMBERS,
-    "single": Float,
-    "decimal": Decimal,
-    "moment": Moment.parse,
-    "span": Span.parse,
-    "base64": lambda text: base64.b64decode(text, validate=True),
-    "datetime": datetime.fromisoformat,
-    "microseconds": lambda count: timedelta(microseconds=count),
-    "uuid": UUID,
-    "float": float,
-}
-
-
 def _value(written: Any) -> FilterValue:
     if isinstance(written, dict):
         ((kind, text),) = written.items()
-        return _READERS[kind](text)
+        return PARSERS[kind](text)
     value: FilterValue = written
     return value

@@ -21,7 +21,7 @@ from oncebus.model.entities import (
 from oncebus.model.entities.names import DEFAULT_RULE
 from oncebus.protocols.atom import markup
 from oncebus.protocols.atom.document import Element
-from oncebus.protocols.atom.values import read_values, written_values
+from oncebus.protocols.atom.values import read_values, write_values
 from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.management.rules import CORRELATED, FALSE_EXPRESSION, TRUE_EXPRESSION
 from oncebus.values.errors import shown
@@ -117,7 +117,7 @@ def _written_filter(given: Filter) -> str:
         content = "".join(markup.field(name, value) for name, value in texts.items() if value is not None)
         if given.properties:
             # An empty element breaks clients that count its children.
-            content += written_values("Properties", given.properties)
+            content += write_values("Properties", given.properties)
         return markup.tag("Filter", content, {"i:type": "CorrelationFilter"})
     if isinstance(given, SqlFilter):
         return markup.tag("Filter", _sql(given), {"i:type": "SqlFilter"})
@@ -135,7 +135,7 @@ def _written_action(action: SqlAction | None) -> str:
 def _sql(given: SqlFilter | SqlAction) -> str:
     content = markup.field("SqlExpression", given.expression)
     content += markup.field("CompatibilityLevel", str(given.compatibility_level))
-    content += written_values("Parameters", given.parameters)
+    content += write_values("Parameters", given.parameters)
     if given.requires_preprocessing:
         content += markup.field("RequiresPreprocessing", "true")
     return content

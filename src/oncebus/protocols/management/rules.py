@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from dataclasses import replace
-from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -23,10 +21,9 @@ from oncebus.model.entities import (
     SqlAction,
     SqlFilter,
     TrueFilter,
-    iso_timespan,
 )
 from oncebus.model.entities.descriptions import CORRELATION_FIELDS
-from oncebus.model.entities.filter_values import Moment, Span
+from oncebus.model.entities.filter_values import type_and_text
 from oncebus.model.entities.names import property_name
 from oncebus.protocols.management.properties import ValueType, bad_value
 from oncebus.protocols.management.reading import MOST_INTEGER, Members, NotAnObject, check_known, members_of, read_text
@@ -70,7 +67,7 @@ def rule_properties(rule: Rule) -> dict[str, Any]:
             properties["filterType"] = "CorrelationFilter"
             properties["correlationFilter"] = {
                 **{name: text for name, text in texts.items() if text is not None},
-                "properties": {name: _written_value(value) for name, value in given.properties},
+                "properties": {name: _write_value(value) for name, value in given.properties},
             }
         case SqlFilter() as given:
             properties |= {"filterType": "SqlFilter", "sqlFilter": _written_sql(given)}
@@ -144,20 +141,7 @@ def _written_sql(given: SqlFilter | SqlAction) -> dict[str, Any]:
     }
 
 
-def _written_value(value: FilterValue) -> str | int | float | bool:
-    match value:
-        case Moment() | Span():
-            return value.text
-        case float() if not math.isfinite(value):
-            return str(value)
-        case str() | bool() | int() | float():
-            return value
-        case Decimal():
-            return float(value)
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            return iso_timespan(value // timedelta(microseconds=1))
-        case bytes():
-            return base64.b64encode(value).decode()
-    return str(value)
+def _write_value(value: FilterValue) -> str | int | float | bool:
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else str(value)
+    return value if isinstance(value, str | int) else type_and_text(value)[1]
