@@ -361,12 +361,15 @@ def test_a_receiver_that_waits_at_a_queue_uses_it(tmp_path: Path) -> None:
         await stage.queue("noisy")
         await stage.queue("quiet")
         stage.time.advance(3600)
-        with stage.broker.arrivals(Address("quiet")):
-            with paused(stage):
-                filling = fill(stage, "noisy")
-                await stage.send("quiet", "a")
-                assert stage.core.accounting.shares.waiting
-            await filling
+        receiving = asyncio.create_task(stage.broker.receive(Address("quiet"), 1, wait=3600))
+        await asyncio.sleep(0)
+        stage.time.advance(3600)
+        with paused(stage):
+            filling = fill(stage, "noisy")
+            await stage.send("quiet", "a")
+            assert stage.core.accounting.shares.waiting
+        await filling
+        assert len(await receiving) == 1
 
     play(tmp_path, plot)
 

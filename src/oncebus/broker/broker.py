@@ -9,6 +9,8 @@ from functools import partial
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
+from oncebus.broker.coalescing import Coalescer
+from oncebus.broker.core import Core
 from oncebus.broker.looking import Looking
 from oncebus.broker.receiving import Receiving
 from oncebus.broker.sending import Admitted, Incoming, admit_all, stored_id, with_body_ids
@@ -37,6 +39,11 @@ class Broker(Receiving, Looking):
 
     `Receiving` has the operations for receivers, and `Looking` has queries for people.
     """
+
+    def __init__(self, core: Core, read_your_sends: float) -> None:
+        """Use `open` instead."""
+        super().__init__(core, read_your_sends)
+        self.coalescer = Coalescer(self.accept, self.send, core.background)
 
     # Sending
 

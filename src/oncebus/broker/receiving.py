@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.base import BrokerBase
 from oncebus.broker.bodies import Received, with_bodies
+from oncebus.broker.core import Core
+from oncebus.broker.dispatching import Call, Dispatcher, Dispatchers
 from oncebus.broker.waiting import Patience
 from oncebus.engine.store import (
     Action,
@@ -24,14 +25,27 @@ from oncebus.engine.store import (
     Settlement,
     SubQueue,
 )
-from oncebus.model.entities import Entity, Queue, Subscription
+from oncebus.model.entities import Entity, NotFound, Queue, Subscription
+from oncebus.values.errors import OncebusError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+MESSAGES_AT_ONCE = 500
+BYTES_AT_ONCE = 8 << 20
+"""The most that one look of a dispatcher reads. A single message may be larger."""
+_TYPICAL_BYTES = 64 << 10
+
+
 class Receiving(BrokerBase):
     """Operations for receivers and browsers."""
+
+    def __init__(self, core: Core, read_your_sends: float) -> None:
+        """Use `open` instead."""
+        super().__init__(core, read_your_sends)
+        self._dispatchers = Dispatchers[Received](core.arrivals)
+        self._session_dispatchers = Dispatchers[SessionLock](core.arrivals)
 
     async def receive(
         self,
@@ -41,43 +55,76 @@ class Receiving(BrokerBase):
         mode: Mode = Mode.PEEK_LOCK,
         wait: float | Patience = 0.0,
         session: SessionLock | None = None,
-        most_bytes: int | None = None,
     ) -> list[Received]:
         """Receive up to `count` messages, oldest first.
 
         Waits up to `wait` seconds for the first one; returns none after that. A caller that may have to stop waiting
         passes a `Patience`: if it cancels the call instead, messages that were deleted for it are lost.
-
-        `most_bytes` limits their total size, but a single message may exceed it. The same holds for `receive_deferred`
-        and `peek`.
         """
         entity = addresses.receivable(self.catalogue, address, is_sessionful=session is not None)
-        place = Place(entity.id, address.sub_queue)
+        patience = wait if isinstance(wait, Patience) else Patience(wait)
+        if patience.is_over:
+            return await self.receive_now(entity, address, count, mode, session)
+        self._note_receiver(entity, address.sub_queue)
+        if session is None:
+            dispatcher = self.dispatcher(entity.id, address, mode)
+        else:
+            dispatcher = self.session_dispatcher(address, mode, lambda: session)
+        return await self._wait_at(dispatcher, count, patience)
 
-        began = 0
+    async def receive_now(
+        self,
+        entity: Entity,
+        address: Address,
+        count: int,
+        mode: Mode,
+        session: SessionLock | None = None,
+        most_bytes: int | None = None,
+    ) -> list[Received]:
+        """Receive what is there now.
 
-        async def attempt() -> list[Message]:
-            nonlocal began
-            began = self.clock.passed()
-            policy, now = self._policy(entity), self.clock.steady()
-            self._core.accesses.note_use(entity)
-            if address.sub_queue is SubQueue.MAIN:
-                self.consumers.note(entity.id)
-            return await self._store.run(
-                lambda store: store.messages.receive(
-                    entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
-                ),
-                unwanted=lambda messages: self._put_back(entity, messages),
-            )
-
-        found = await self._wait_at(place, attempt, wait if isinstance(wait, Patience) else Patience(wait)) or []
+        `most_bytes` limits the total size, but a single message may exceed it. The same holds for `receive_deferred`
+        and `peek`.
+        """
+        began = self.clock.passed()
+        policy, now = self._policy(entity), self.clock.steady()
+        self._note_receiver(entity, address.sub_queue)
+        found = await self._store.run(
+            lambda store: store.messages.receive(
+                entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
+            ),
+            unwanted=lambda messages: self._put_back(entity, messages),
+        )
         if found and address.sub_queue is SubQueue.MAIN:
             self._observe(found)
         return await self._handed_out(entity, found, mode, began)
 
-    def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
-        """Return a context with an event that is set whenever there may be something new to receive at an address."""
-        return self._core.arrivals.expected_at(Place(addresses.holding(self.catalogue, address).id, address.sub_queue))
+    def dispatcher(self, entity: int, address: Address, mode: Mode) -> Dispatcher[Received]:
+        """Return the dispatcher that deals the messages of an entity, to join it at once."""
+        place = Place(entity, address.sub_queue)
+        return self._dispatchers.find((*place, mode), place, lambda: _Messages(self, entity, address, mode))
+
+    def session_dispatcher(
+        self, address: Address, mode: Mode, session: Callable[[], SessionLock]
+    ) -> Dispatcher[Received]:
+        """Return a dispatcher for the one receiver that holds a session. `session` returns the lock as it is then."""
+        entity = session().entity
+        source = _Messages(self, entity, address, mode, session)
+        return Dispatcher(self._core.arrivals, Place(entity, address.sub_queue), source)
+
+    async def release(self, address: Address, tokens: Sequence[bytes]) -> None:
+        """Release the messages with these lock tokens, which no client has seen. The delivery attempt does not count.
+
+        Errors are only logged, because the locks expire anyway.
+        """
+        if not tokens:
+            return
+        try:
+            await self.settle(address, [Settlement(Action.RELEASE, token) for token in tokens])
+        except OncebusError as error:
+            log.info(
+                "%d messages could not be released and stay locked until their locks expire: %s", len(tokens), error
+            )
 
     def receivable(self, address: Address, *, is_sessionful: bool) -> Queue | Subscription:
         """Return the queue or subscription at an address. Raises the errors that `receive` would raise."""
@@ -188,17 +235,22 @@ class Receiving(BrokerBase):
         Return None if none is free within `wait` seconds.
         """
         entity = addresses.receivable(self.catalogue, address, is_sessionful=True)
+        if session is not None or wait <= 0:
+            # A session that is named is free or taken, and nobody waits for it.
+            return await self.lock_session(entity, session)
+        self._note_receiver(entity, SubQueue.MAIN)
         place = Place(entity.id, SubQueue.MAIN)
+        dispatcher = self._session_dispatchers.find(entity.id, place, lambda: _FreeSessions(self, entity))
+        locks = await self._wait_at(dispatcher, 1, Patience(wait))
+        return locks[0] if locks else None
 
-        async def attempt() -> SessionLock | None:
-            policy, now = self._policy(entity), self.clock.steady()
-            self._core.accesses.note_use(entity)
-            self.consumers.note(entity.id)
-            return await self._store.run(
-                lambda store: store.sessions.accept(entity.id, session, policy, now), unwanted=self._release
-            )
-
-        return await self._wait_at(place, attempt, Patience(wait))
+    async def lock_session(self, entity: Entity, session: str | None) -> SessionLock | None:
+        """Lock a session, or the next free one if `session` is None. Return None if none is free now."""
+        policy, now = self._policy(entity), self.clock.steady()
+        self._note_receiver(entity, SubQueue.MAIN)
+        return await self._store.run(
+            lambda store: store.sessions.accept(entity.id, session, policy, now), unwanted=self._release
+        )
 
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Renew the lock of a session. Raises `SessionLockLost`."""
@@ -242,32 +294,32 @@ class Receiving(BrokerBase):
         self._core.accesses.note_use(entity)
         return entity
 
+    def _note_receiver(self, entity: Entity, sub_queue: SubQueue) -> None:
+        self._core.accesses.note_use(entity)
+        if sub_queue is SubQueue.MAIN:
+            self.consumers.note(entity.id)
+
     def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
         """Release messages whose receiver has disconnected.
 
         Messages that were received and deleted are lost: receive-and-delete gives no stronger guarantee.
         """
-        settlements = [Settlement(Action.RELEASE, message.token) for message in messages if message.token is not None]
-        if settlements:
-            self._core.background.start(self.settle(Address(entity.path), settlements))
+        tokens = [message.token for message in messages if message.token is not None]
+        if tokens:
+            self._core.background.start(self.release(Address(entity.path), tokens))
 
     def _release(self, lock: SessionLock | None) -> None:
         if lock is not None:
             self._core.background.start(self.release_session(lock))
 
-    async def _wait_at(self, place: Place, attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
-        """Call `attempt` now and at every arrival, until it finds something or the patience is over.
-
-        The last attempt begins after that: something may have arrived at this very moment.
-        """
-        with self._core.arrivals.expected_at(place) as arrived, patience.waking(arrived):
-            while True:
-                arrived.clear()
-                is_last = patience.is_over
-                found = await attempt()
-                if found or is_last:
-                    return found
-                await arrived.wait()
+    async def _wait_at(self, dispatcher: Dispatcher[T], count: int, patience: Patience) -> list[T]:
+        call = Call[T](count)
+        try:
+            return await call.wait(dispatcher, patience)
+        except asyncio.CancelledError:
+            if call.items:
+                self._core.background.start(dispatcher.source.put_back(call.items))
+            raise
 
     async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode, began: int) -> list[Received]:
         try:
@@ -306,3 +358,77 @@ class Receiving(BrokerBase):
             for each in whole
             if each.message.token is None or each.message.token in done
         ]
+
+
+class _Messages:
+    """The messages of one entity, for a dispatcher. `session` returns the lock of the session that they belong to.
+
+    Estimates how many messages fit in memory, from the size of earlier ones. A hard limit on their total size holds in
+    case they are larger than that.
+    """
+
+    def __init__(
+        self,
+        broker: Receiving,
+        entity: int,
+        address: Address,
+        mode: Mode,
+        session: Callable[[], SessionLock] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._entity = entity
+        self._address = address
+        self._mode = mode
+        self._session = session
+        self.deletes = mode is Mode.RECEIVE_AND_DELETE
+        catalogue = broker.catalogue
+        self._typical = max(_TYPICAL_BYTES, catalogue.largest_message(catalogue.entity(entity)) // 8)
+
+    @property
+    def most(self) -> int:
+        """See `Source`."""
+        return max(1, min(MESSAGES_AT_ONCE, BYTES_AT_ONCE // self._typical))
+
+    async def look(self, wanted: int) -> list[Received]:
+        """See `Source`."""
+        session = None if self._session is None else self._session()
+        entity = self._broker.receivable(self._address, is_sessionful=session is not None)
+        if entity.id != self._entity:
+            raise NotFound(self._address.path)
+        found = await self._broker.receive_now(entity, self._address, wanted, self._mode, session, BYTES_AT_ONCE)
+        if found:
+            size = sum(len(each.body) + len(each.message.head) for each in found) // len(found)
+            self._typical = max(size, (self._typical + size) // 2, 1)
+        return found
+
+    async def put_back(self, items: Sequence[Received]) -> None:
+        """See `Source`."""
+        tokens = [each.message.token for each in items if each.message.token is not None]
+        if len(tokens) < len(items):
+            lost, path = len(items) - len(tokens), self._address.path
+            log.warning("%d messages were received and deleted from '%s' after their receiver left", lost, path)
+        await self._broker.release(self._address, tokens)
+
+
+class _FreeSessions:
+    """The free sessions of one entity, for a dispatcher."""
+
+    most = 1
+    deletes = False
+
+    def __init__(self, broker: Receiving, entity: Entity) -> None:
+        self._broker = broker
+        self._entity = entity
+
+    async def look(self, wanted: int) -> list[SessionLock]:  # noqa: ARG002
+        """See `Source`."""
+        lock = await self._broker.lock_session(self._entity, None)
+        return [] if lock is None else [lock]
+
+    async def put_back(self, items: Sequence[SessionLock]) -> None:
+        """See `Source`."""
+        for lock in items:
+            try:
+                await self._broker.release_session(lock)
+            except OncebusError as error:
+                log.info("A session could not be released and stays locked until its lock expires: %s", error)

@@ -34,13 +34,12 @@ class Arrivals:
                 event.set()
 
     @contextmanager
-    def expected_at(self, place: Place) -> Iterator[asyncio.Event]:
-        """Yield an event that is set by every arrival at a place during the block, even before the caller waits."""
+    def expected_at(self, place: Place, event: asyncio.Event) -> Iterator[None]:
+        """During the block, set the event at every arrival at a place."""
         key = (place.entity, place.sub_queue)
-        event = asyncio.Event()
         self._waiting[key].add(event)
         try:
-            yield event
+            yield
         finally:
             self._waiting[key].discard(event)
             if not self._waiting[key]:
@@ -53,25 +52,23 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         self.is_over = seconds <= 0
         self._seconds = seconds
-        self._wake: Callable[[], None] = lambda: None
+        self._ended: Callable[[], None] = lambda: None
 
     def end(self) -> None:
         """Stop waiting. The caller still looks once more, so nothing that it is about to get is lost."""
         self.is_over = True
-        self._wake()
+        self._ended()
 
     @contextmanager
-    def waking(self, event: asyncio.Event) -> Iterator[None]:
-        """During the block, set the event when the patience is over. The seconds begin here."""
-        if self.is_over:
-            yield
-            return
-        self._wake = event.set
+    def ending(self, ended: Callable[[], None]) -> Iterator[None]:
+        """During the block, call `ended` when the patience is over. The seconds begin here."""
+        self._ended = ended
         timer = asyncio.get_running_loop().call_later(self._seconds, self.end)
         try:
             yield
         finally:
             timer.cancel()
+            self._ended = lambda: None
 
 
 class Progress:

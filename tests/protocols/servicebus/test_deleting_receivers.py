@@ -90,9 +90,9 @@ def is_quiet(client: RawClient) -> bool:
     """Return whether nothing is in flight to a client."""
     (receiver,) = client.peer.links
     assert isinstance(receiver, Receiver)
-    line = receiver._line
-    is_receiving = receiver._draining is not None or (line is not None and line._receiving is not None)
-    return not is_receiving and receiver.link.session.outbound.room > 0
+    dispatcher = receiver._dispatcher
+    is_looking = dispatcher is not None and (dispatcher._looking is not None or receiver in dispatcher._hurried)
+    return not is_looking and receiver.link.session.outbound.room > 0
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,9 +12,9 @@ from oncebus import amqp
 from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Rejected, Released
 from oncebus.amqp.performatives import Attach, Detach, Disposition, Flow, Source, Transfer
 from oncebus.amqp.types import Symbol, UInt
+from oncebus.broker import receiving
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
-from oncebus.protocols.servicebus import Limits
 from oncebus.protocols.servicebus.messages import incoming_message, tag_of
 from tests.amqp.client import credit
 from tests.amqp.sockets import until
@@ -179,14 +179,15 @@ def test_no_call_receives_more_than_fits_into_memory(
     looks: list[int] = []
 
     async def scenario(stage: Stage) -> None:
-        receive = stage.broker.receive
+        receive = stage.broker.receive_now
 
         async def noted(*given: Any, **named: Any) -> list[Received]:
             found = await receive(*given, **named)
             looks.append(sum(each.message.size for each in found))
             return found
 
-        monkeypatch.setattr(stage.broker, "receive", noted)
+        monkeypatch.setattr(stage.broker, "receive_now", noted)
+        monkeypatch.setattr(receiving, "BYTES_AT_ONCE", 100_000)
         # After many small messages the broker requests many at once, and these are large.
         await put(stage, *[b"x"] * 50)
         for _ in range(8):
@@ -198,17 +199,18 @@ def test_no_call_receives_more_than_fits_into_memory(
         assert max(looks) < 100_000
         assert sum(looks) > 8 * 30_000
 
-    play(tmp_path, scenario, Limits(bytes_at_once=100_000))
+    play(tmp_path, scenario)
 
 
-def test_a_single_message_is_received_whatever_its_size(tmp_path: Path) -> None:
+def test_a_single_message_is_received_whatever_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await put(stage, bytes(5000), bytes(5000))
         await client.attached(of("orders"), given=5)
         assert len(await client.received(2)) == 2
 
-    play(tmp_path, scenario, Limits(bytes_at_once=100))
+    monkeypatch.setattr(receiving, "BYTES_AT_ONCE", 100)
+    play(tmp_path, scenario)
 
 
 def test_messages_are_dealt_in_turn_and_none_is_lost_with_a_receiver(tmp_path: Path) -> None:

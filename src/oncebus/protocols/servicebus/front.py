@@ -10,9 +10,8 @@ from typing import Any
 
 from oncebus.broker.broker import Broker
 from oncebus.model.access import Guard
+from oncebus.protocols.servicebus.errors import Refused, refusal_of
 from oncebus.protocols.servicebus.limits import Limits
-from oncebus.protocols.servicebus.lines import Lines
-from oncebus.protocols.servicebus.sends import Sends
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +51,18 @@ class Front:
     guard: Guard
     limits: Limits
     host: str
-    lines: Lines
-    sends: Sends
     tasks: Tasks = field(default_factory=Tasks)
+    _last_refused: tuple[Exception, Refused] | None = None
 
     def now(self) -> int:
         """Return the time in microseconds since 1970."""
         return self.broker.clock.now()
+
+    def refuse_once(self, error: Exception) -> Refused:
+        """Translate an error that many links may get one after the other. The translation may log it: once for all."""
+        if self._last_refused is None or self._last_refused[0] is not error:
+            self._last_refused = error, Refused(*refusal_of(error, self.host))
+        return self._last_refused[1]
 
     def path_of(self, source: int | None, held_by: int) -> str | None:
         """Return the path of the entity that dead-lettered a message, or None if the message is still there."""

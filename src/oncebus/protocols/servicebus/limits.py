@@ -36,8 +36,6 @@ class Limits:
     # The longest time-out that a client can set, for a request or for the wait for a session.
     longest_timeout_seconds: float = 86_400.0
     # The most that one call of the broker returns.
-    messages_at_once: int = 500
-    bytes_at_once: int = 8 << 20
     peeked: int = 1000
     peeked_bytes: int = 4 << 20
     deferred: int = 1000

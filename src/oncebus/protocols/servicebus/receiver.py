@@ -15,6 +15,7 @@ from oncebus.amqp.outcomes import Declared, DeliveryState, ReceivedState, Reject
 from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
 from oncebus.amqp.performatives import SETTLED
 from oncebus.broker.broker import Received
+from oncebus.broker.dispatching import Dispatcher
 from oncebus.broker.transactions import UnknownTransaction, Work
 from oncebus.engine.store import Action, Mode, Outcome, SessionLock, Settlement, SubQueue
 from oncebus.model.access import Operation
@@ -22,7 +23,6 @@ from oncebus.model.entities import NotFound, Queue, Subscription
 from oncebus.protocols.servicebus.attached import Attached, Client
 from oncebus.protocols.servicebus.dispositions import answer_to, settlements_of
 from oncebus.protocols.servicebus.errors import Refused, refusal_of_outcome
-from oncebus.protocols.servicebus.lines import Line, put_back, release
 from oncebus.protocols.servicebus.messages import outgoing, tag_of
 from oncebus.protocols.servicebus.nodes import Node
 from oncebus.protocols.servicebus.transactions import work_of
@@ -54,12 +54,11 @@ class Receiver(Attached[OutgoingLink]):
         self.mode = Mode.RECEIVE_AND_DELETE if link.attach.snd_settle_mode == SETTLED else Mode.PEEK_LOCK
         self.entity = self.permitted()
         self._is_subscription = isinstance(self.entity, Subscription)
-        self._line: Line | None = None
+        self._dispatcher: Dispatcher[Received] | None = None
         self._is_consumer = False
         self._decisions: list[_Decision] = []
         self._settling: asyncio.Task[None] | None = None
         self._awaited: list[asyncio.Future[None]] = []
-        self._draining: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
         self._lapsing: asyncio.Task[None] | None = None
 
@@ -102,42 +101,42 @@ class Receiver(Attached[OutgoingLink]):
             self.link.finish()
         if self.link.unsent:
             tokens = [tag_of(delivery.tag) for delivery in self.link.unsent]
-            self._returning = self.front.tasks.start(release(self.front.broker, self.node.address, tokens))
+            self._returning = self.front.tasks.start(self.front.broker.release(self.node.address, tokens))
 
     # Sending
 
     @property
     def wanted(self) -> int:
-        """See `InLine`."""
-        return 0 if self.link.drain or not self.link.is_open else self.link.sendable
+        """See `Waiter`."""
+        return self.link.sendable
 
     @property
     def can_take(self) -> bool:
-        """See `InLine`."""
+        """See `Waiter`."""
         return self.link.is_open and self.link.credit > 0
 
     @property
     def is_there(self) -> bool:
-        """See `InLine`."""
+        """See `Waiter`."""
         return self.link.is_open
 
     def credit_changed(self) -> None:
         """See `Attached`."""
         if self.link.drain:
-            self._leave()
-            if self._draining is None:
-                self._draining = self.front.tasks.start(self._drain())
+            self._dispatcher = self.dispatcher()
+            self._dispatcher.hurry(self)
         elif self.wanted:
-            self._line = self.join()
+            self._dispatcher = self.dispatcher()
+            self._dispatcher.join(self)
         elif self.link.credit <= 0:
             self._leave()
 
-    def join(self) -> Line:
-        """Join the line for messages, and return it."""
-        return self.front.lines.join(self.entity.id, self.node.address, self.mode, self)
+    def dispatcher(self) -> Dispatcher[Received]:
+        """Return the dispatcher of the messages, to join it at once."""
+        return self.front.broker.dispatcher(self.entity.id, self.node.address, self.mode)
 
     def deliver(self, received: Received) -> None:
-        """See `InLine`."""
+        """See `Waiter`."""
         message = received.message
         source = None if message.source is None else self.front.path_of(message.source, message.entity)
         is_settled = message.token is None
@@ -153,52 +152,22 @@ class Receiver(Attached[OutgoingLink]):
         self.link.send(payload, tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late)
         self.client.flush()
 
-    def failed(self, error: Exception) -> None:
-        """See `InLine`."""
-        self.client.end(self, error)
-
-    def _leave(self) -> None:
-        if self._line is not None:
-            self._line.leave(self)
-
-    async def _drain(self) -> None:
-        """Send the messages available now, then report the credit as used up."""
-        portion = self.front.lines.portion(self.entity.id)
-        try:
-            if self._line is not None:
-                await self._line.looked()
-            while self.link.drain and self.link.credit > 0:
-                wanted = self.link.sendable
-                if not wanted:
-                    # `credit_changed` continues when there is room.
-                    self._draining = None
-                    return
-                received = await self.front.broker.receive(
-                    self.node.address,
-                    min(wanted, portion.most),
-                    mode=self.mode,
-                    session=self.lock,
-                    most_bytes=portion.bytes,
-                )
-                if not received:
-                    break
-                portion.note(received)
-                await self._deliver_all(received)
-            self._draining = None
+    def finish(self) -> None:
+        """See `Waiter`. After a drain, report the credit as used up."""
+        # Without room for output, `credit_changed` continues later.
+        if self.link.sendable or self.link.credit <= 0:
             self.link.drained()
             self.client.flush()
-        except Exception as error:
-            self._draining = None
-            # The client waits for the answer to its drain, even if the link ends.
-            self.link.drained()
-            self.client.end(self, error)
 
-    async def _deliver_all(self, received: Sequence[Received]) -> None:
-        for number, each in enumerate(received):
-            if not (self.can_take if each.message.token else self.is_there):
-                await put_back(self.front.broker, self.node.address, received[number:])
-                return
-            self.deliver(each)
+    def fail(self, error: Exception) -> None:
+        """See `Waiter`."""
+        # The client waits for the answer to its drain, even if the link ends.
+        self.link.drained()
+        self.client.end(self, self.front.refuse_once(error))
+
+    def _leave(self) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.leave(self)
 
     # Settling
 
@@ -266,9 +235,9 @@ class Receiver(Attached[OutgoingLink]):
 
     async def finished(self) -> None:
         """Wait, after the link has ended, until all decisions are applied and unsent messages are released."""
-        if self._line is not None:
-            await self._line.looked()
-        for task in (self._draining, self._settling, self._returning):
+        if self._dispatcher is not None:
+            await self._dispatcher.wait_for_look()
+        for task in (self._settling, self._returning):
             if task is not None:
                 await asyncio.wait([task])
 

@@ -21,10 +21,8 @@ from oncebus.protocols.servicebus.connection import ClientConnection
 from oncebus.protocols.servicebus.front import Front
 from oncebus.protocols.servicebus.known import KnownClients
 from oncebus.protocols.servicebus.limits import Limits
-from oncebus.protocols.servicebus.lines import Lines
 from oncebus.protocols.servicebus.receiver import Receiver
 from oncebus.protocols.servicebus.sender import Sender
-from oncebus.protocols.servicebus.sends import Sends
 from oncebus.protocols.servicebus.session_receiver import SessionReceiver
 from oncebus.protocols.servicebus.transport import AmqpProtocol, Flushes, Wire
 from oncebus.protocols.servicebus.turns import Turns
@@ -234,5 +232,4 @@ def make_server(
     """Return a server over a broker. With `host`, tokens must be for that host."""
     chosen = limits or Limits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
-    name = host or _HOST
-    return ServiceBusServer(Front(broker, guard, chosen, name, Lines(broker, chosen, name), Sends(broker)))
+    return ServiceBusServer(Front(broker, guard, chosen, host or _HOST))

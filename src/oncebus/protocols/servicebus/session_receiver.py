@@ -10,12 +10,13 @@ from typing import Any
 
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.types import Described, Symbol
+from oncebus.broker.broker import Received
+from oncebus.broker.dispatching import Dispatcher
 from oncebus.engine.store import SessionLock, SessionLockLost
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.servicebus.attached import Client
-from oncebus.protocols.servicebus.errors import SESSION_LOCK_LOST, TIMEOUT, Refused
+from oncebus.protocols.servicebus.errors import TIMEOUT, Refused
 from oncebus.protocols.servicebus.limits import Limits
-from oncebus.protocols.servicebus.lines import Line
 from oncebus.protocols.servicebus.nodes import Node
 from oncebus.protocols.servicebus.receiver import Receiver
 from oncebus.protocols.servicebus.times import ticks
@@ -46,7 +47,7 @@ class SessionReceiver(Receiver):
         self._wanted_session, self._filter = _wanted_session(link)
         self._wait = _wait_of(link, client.front.limits)
         self._lock: SessionLock | None = None
-        self._own_line: Line | None = None
+        self._own_dispatcher: Dispatcher[Received] | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._is_over = False
         super().__init__(client, link, node)
@@ -74,16 +75,15 @@ class SessionReceiver(Receiver):
         if self._lock is not None:
             super().credit_changed()
 
-    def failed(self, error: Exception) -> None:
-        """See `InLine`. A link whose lock has expired gets no more messages, and stays until `check` ends it."""
-        if not (isinstance(error, Refused) and error.refusal.condition == SESSION_LOCK_LOST):
-            super().failed(error)
+    def fail(self, error: Exception) -> None:
+        """See `Waiter`. A link whose lock has expired gets no more messages, and stays until `check` ends it."""
+        if self.link.drain or not isinstance(error, SessionLockLost):
+            super().fail(error)
 
-    def join(self) -> Line:
+    def dispatcher(self) -> Dispatcher[Received]:
         """See `Receiver`."""
-        assert self._own_line is not None
-        self._own_line.join(self)
-        return self._own_line
+        assert self._own_dispatcher is not None
+        return self._own_dispatcher
 
     def ended(self) -> None:
         """See `Attached`."""
@@ -122,7 +122,7 @@ class SessionReceiver(Receiver):
             self.front.tasks.start(self._release(lock))
             return
         self._lock = lock
-        self._own_line = self.front.lines.of_session(self.node.address, self.mode, self._held)
+        self._own_dispatcher = self.front.broker.session_dispatcher(self.node.address, self.mode, self._held)
         assert self.link.attach.source is not None
         self.link.accept(
             source=replace(self.link.attach.source, filter={Symbol(SESSION_FILTER): self._filter(lock.session)}),
