@@ -49,9 +49,14 @@ types: setup ## check the types
 warm-up: java $(VENV)/.ready ## build the cache that speeds up Spark's start
 	@$(BIN)/oncebus warm-up || echo 'Spark will start more slowly.' >&2
 
+# The processes that tests start import compiled modules sooner.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Sets have the same order in each run; `make torture` has another order each time.
 test test-all test-fast: export PYTHONHASHSEED := 0
 
+# Files in memory need no disk to wait for. A container may have too little of it.
+test-fast: export PYTEST_DEBUG_TEMPROOT := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 2000000 2>/dev/null && echo /dev/shm)
 test-fast: setup ## run the tests that need neither Spark, browser nor other processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not torture'
 

@@ -37,6 +37,9 @@ PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assi
 _LOSES_SOCKETS = ("clients", "connector")
 _LONGEST = ("spark", "clients", "connector", "recipes", "administration", "staged", "dedup", "cli", "serve", "history")
 
+# Spark interprets the plan of a few rows in less time than it compiles it. Services and commands compile, as for users.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="search at random from this seed: more examples, other kills")
@@ -46,6 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("same" if config.option.seed is None else "random")
     if "not slow" in config.option.markexpr:
         leave_out_slow_tests()
+
+    def leave(*_: object) -> None:
+        """Leave through the running test and its fixtures: they end the processes that they have started."""
+        if config.pluginmanager.hasplugin("dsession"):
+            for worker in " ".join(each.read_text() for each in Path("/proc/self/task").glob("*/children")).split():
+                os.kill(int(worker), signal.SIGTERM)
+        pytest.exit("SIGTERM", returncode=128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -87,20 +99,28 @@ def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator
 
 
 _TOGETHER = (
-    "tests/clients/",
-    "tests/connector/",
-    "tests/programs/serve/staged/",
-    "tests/administration/",
-    "tests/frameworks/",
-    "tests/recipes/",
+    (
+        "tests/spark/",
+        "tests/detection/test_keys.py",
+        "tests/doctor/test_examination.py",
+        "tests/pipeline/test_cluster.py",
+        "tests/pipeline/test_query.py",
+        "tests/programs/dedup/test_frames.py",
+    ),
+    ("tests/clients/",),
+    ("tests/connector/",),
+    ("tests/programs/serve/staged/",),
+    ("tests/administration/",),
+    ("tests/frameworks/",),
+    ("tests/recipes/",),
 )
-"""The tests in each of these folders share a service that starts slowly, so one process runs all of them."""
+"""The tests below each of these share a service that starts slowly, such as Spark, so one process runs all of them."""
 
 
 class _Sharing(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        return next((folder for folder in _TOGETHER if scope.startswith(folder)), scope)
+        return next((places[0] for places in _TOGETHER if scope.startswith(places)), scope)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -146,7 +166,7 @@ def spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in QUICK_JVM.items():
             patch.setenv(name, value)
-        session = quiet_session("local[2,4]", {"spark.sql.session.timeZone": "Asia/Kolkata"})
+        session = quiet_session("local[2,4]", {"spark.sql.session.timeZone": "Asia/Kolkata", **_INTERPRETED})
     yield session
     session.stop()
 

@@ -40,18 +40,26 @@ def _starts(path: Path) -> bool:
         if module in seen or module == _SHARED:
             continue
         seen.add(module)
-        tree = ast.parse(module.read_text(encoding="utf-8"))
-        imported = set(_imports(tree, module))
-        if _STARTERS & {name.partition(".")[0] for name in imported} or _STARTING_NAMES & set(_names(tree)):
+        starts_itself, uses = _read(module)
+        if starts_itself:
             return True
-        ahead += [found for name in imported if (found := _file_of(name)) is not None]
+        ahead += uses
     return False
 
 
-def _imports(tree: ast.Module, module: Path) -> Iterator[str]:
+@cache
+def _read(module: Path) -> tuple[bool, list[Path]]:
+    """Return whether a module itself can start a process, and the test modules that it imports."""
+    nodes = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    imported = set(_imports(nodes, module))
+    starts = _STARTERS & {name.partition(".")[0] for name in imported} or _STARTING_NAMES & set(_names(nodes))
+    return bool(starts), [found for name in imported if (found := _file_of(name)) is not None]
+
+
+def _imports(nodes: list[ast.AST], module: Path) -> Iterator[str]:
     """Yield the names of all imported modules, anywhere in the file; `from a import b` yields `a.b` too."""
     package = module.relative_to(TESTS.parent).parent.parts if module.is_relative_to(TESTS) else ()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -61,9 +69,9 @@ def _imports(tree: ast.Module, module: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
+def _names(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the names that code calls. Annotations do not count: a test that only receives a session names it there."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             yield from (each.id for each in ast.walk(node.func) if isinstance(each, ast.Name))
             yield from (each.attr for each in ast.walk(node.func) if isinstance(each, ast.Attribute))

@@ -14,7 +14,7 @@ KINDS |= {"detecting": 3, "detecting-topic": 1, "detecting-sessions": 1, "detect
 """How many entities of each kind the scenarios take."""
 WHY_NOT = golang.missing()
 
-pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+pytestmark = [pytest.mark.release, pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")]
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_peers_that_do_not_read_or_hardly_send_do_not_delay_others(served: Serve
             deaf = await stack.enter_async_context(signed_in(served, limit=1024))
             await attach_receiver(deaf, flooded, 1000)
             # Read only the few bytes that are already in the buffer.
-            deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
             async with raw_sender(served, flooded) as sender:
                 for _ in range(MANY):
                     await sender.send(bytes(LARGE))
@@ -68,7 +68,7 @@ def test_peers_that_do_not_read_or_hardly_send_do_not_delay_others(served: Serve
             for task in dripping:
                 task.cancel()
             await asyncio.gather(*dripping, return_exceptions=True)
-            deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
+            deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
             size = 0
             while size < MANY * LARGE:
                 size += len((await deaf.frame()).payload)

@@ -161,6 +161,7 @@ def killed(bus: Bus, folder: Path, kills: list[str], seed: int, cluster: Cluster
             journey.end()
 
 
+@pytest.mark.release
 def test_killed_twice(bus: Bus, tmp_path: Path, seed: int) -> None:
     killed(bus, tmp_path, random.Random(seed).sample(["driver", "broker"], 2), seed)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,10 +46,9 @@ def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     assert stream.found() == expected(history)
 
 
-def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
-    history = history_of(4)
-    stream = Stream(spark, tmp_path / "stream")
-    stream.write(history)
+@contextmanager
+def spark_connect(folder: Path) -> Iterator[str]:
+    """Run a server of Spark Connect for the block, and yield its address."""
     port = free_port()
     server = [
         "org.apache.spark.deploy.SparkSubmit",
@@ -60,10 +61,28 @@ def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
         "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
         "spark-internal",
     ]  # fmt: skip
-    with daemon(tmp_path / "server.log", *server):
-        wait_for(tmp_path / "server.log", "Spark Connect server started")
-        run_elsewhere("connect", f"sc://127.0.0.1:{port}", stream.folder)
-        found = doctor(tmp_path, "--remote", f"sc://127.0.0.1:{port}", "--ledger", str(stream.ledger))
+    with daemon(folder / "server.log", *server):
+        wait_for(folder / "server.log", "Spark Connect server started")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
+    history = history_of(2)
+    stream = Stream(spark, tmp_path / "stream")
+    stream.write(history)
+    with spark_connect(tmp_path) as url:
+        run_elsewhere("connect", url, stream.folder)
+    assert stream.found() == expected(history)
+
+
+@pytest.mark.release
+def test_all_of_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
+    history = history_of(4)
+    stream = Stream(spark, tmp_path / "stream")
+    stream.write(history)
+    with spark_connect(tmp_path) as url:
+        run_elsewhere("all-of-connect", url, stream.folder)
+        found = doctor(tmp_path, "--remote", url, "--ledger", str(stream.ledger))
         assert set(not_ok(found)) == {"Unix sockets"}
     assert stream.found() == expected(history)
 

@@ -12,7 +12,7 @@ func TestScheduledMessagesArriveAtTheirTime(t *testing.T) {
 	s := begin(t)
 	queue := s.take("plain")
 	sender := s.sender(queue)
-	due := time.Now().Add(3 * time.Second)
+	due := time.Now().Add(10 * time.Second)
 	scheduled, err := sender.ScheduleMessages(s.soon(), []*azservicebus.Message{message("a"), message("b")}, due, nil)
 	s.check(err)
 	equal(s, 2, len(scheduled))

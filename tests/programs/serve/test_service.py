@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ ENTITIES = [*load.ENTITIES, {**DETECTS, "name": "orders"}, {**DETECTS, "name": "
 WAITING = [f"w{number}" for number in range(3000)]
 HALF = len(WAITING) // 2
 FAILED = "The pipeline failed: "
-FULL_SECONDS = 15.0
+FULL_SECONDS = 5.0
 """How long the disk stays full if Spark does not fail."""
 NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
 
@@ -65,9 +64,9 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(first: Served, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[History]:
-    """Under load, fill the disk for a while, kill each part, then both, then everything, and start a second broker."""
-    chance, running, client = random.Random(seed), first.running, first.client
-    loading = load.Load(client, chance.randrange(10**6))
+    """Under load, fill the disk for a while, kill each part, then everything, and start a second broker."""
+    running, client = first.running, first.client
+    loading = load.Load(client, seed)
     with ExitStack() as stack:
         with loading.under_way() as record:
             until(lambda: len(record.completed) > 20, "messages flow", limit=PATIENCE)
@@ -76,11 +75,9 @@ def history(first: Served, tmp_path_factory: pytest.TempPathFactory, seed: int) 
             record.kills += load.kill_parts(running, ["gateway"])
             before = len(record.completed)
             until(lambda: len(record.completed) > before + 20, "messages flow again", limit=PATIENCE)
-            record.kills += load.kill_parts(running, ["pipeline"])
             send_all(client, WAITING[:HALF])
+            record.kills += load.kill_parts(running, ["pipeline"])
             until(lambda: waiting(client) == HALF, "half of them are in the store", limit=PATIENCE)
-            time.sleep(chance.random())
-            record.kills += load.kill_parts(running, ["gateway", "pipeline"])
             send_all(client, WAITING[HALF:])
             kill_everything(running)
             again = service(tmp_path_factory.mktemp("service"), "second", ENTITIES, disk=first.disk)
@@ -134,7 +131,7 @@ def test_on_a_full_disk_sends_are_refused_and_work_continues_when_there_is_room(
 def test_messages_accepted_while_parts_are_killed_arrive_once_and_stay_completed(history: History) -> None:
     """The load forwards, schedules and routes some of them."""
     history.record.check()
-    assert history.record.kills == 4
+    assert history.record.kills == 2
     # Spark's own output goes only to spark.log.
     assert "WARN" not in history.log_of_first
     assert (history.second.data / "spark.log").stat().st_size > 0

@@ -26,7 +26,7 @@ class Scheduling {
         try (Client client = new Client()) {
             String queue = take("plain");
             var sender = client.sender(queue);
-            OffsetDateTime soon = in(Duration.ofSeconds(3));
+            OffsetDateTime soon = in(Duration.ofSeconds(10));
             long number = sender.scheduleMessage(new ServiceBusMessage("a"), soon);
             sender.sendMessage(new ServiceBusMessage("b").setScheduledEnqueueTime(soon.plusSeconds(1)));
             var found = received(client.receiver(queue), 2);
