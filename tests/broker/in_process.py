@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
@@ -78,7 +79,7 @@ async def running_broker(
     pipeline: bool | InProcessPipeline = True,
     read_your_sends: float = 30.0,
     longest_window: int = LONGEST_WINDOW,
-    **options: int,
+    **options: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker over a data folder, by default with its pipeline.
 

@@ -14,6 +14,7 @@ from oncebus.broker.acceptor import Acceptor, Charge, resolve
 from oncebus.broker.clock import time_passed
 from oncebus.broker.latencies import Latency
 from oncebus.engine.inbox import InboxWriter, Row
+from oncebus.values.threads import OwnThread
 
 HOUR = 3600.0
 PATIENCE = 60.0
@@ -34,7 +35,11 @@ def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
 
     async def play() -> None:
         accepting = Acceptor(
-            InboxWriter.open(folder, 2), lambda group, _: sizes.append(len(group)), Latency(), time_passed
+            InboxWriter.open(folder, 2),
+            OwnThread("inbox"),
+            lambda group, _: sizes.append(len(group)),
+            Latency(),
+            time_passed,
         )
 
         async def send() -> int:

@@ -93,7 +93,7 @@ async def copy_as_a_crash_would_leave_it(stage: Scene, data: Path, copy: Path) -
     still = []
     for thread in (stage.core.entrance.acceptor._thread, stage.core.store._thread):
         started = asyncio.Event()
-        thread.submit(hold_still, asyncio.get_running_loop(), started, free)
+        thread.begin(hold_still, asyncio.get_running_loop(), started, free)
         still.append(started.wait())
     await asyncio.gather(*still)
     try:

@@ -14,6 +14,7 @@ from oncebus.broker.errors import BrokerClosed
 from oncebus.broker.store_thread import StoreThread
 from oncebus.engine.store import Highest, SessionLockLost, Store, StoreFull
 from oncebus.values.errors import OncebusError
+from oncebus.values.threads import OwnThread
 
 
 class Refused(OncebusError):
@@ -22,7 +23,7 @@ class Refused(OncebusError):
 
 def run(tmp_path: Path, plot: Callable[[StoreThread], Awaitable[None]]) -> Store:
     async def body() -> None:
-        thread = StoreThread(Store.open(tmp_path / "store.db"))
+        thread = StoreThread(Store.open(tmp_path / "store.db"), OwnThread("store"))
         try:
             await plot(thread)
         finally:
@@ -59,7 +60,7 @@ def noted(store: Store) -> set[int]:
 def held_up(thread: StoreThread) -> Iterator[None]:
     """Let all work that is submitted in the block run in one group."""
     free = threading.Event()
-    thread._thread.submit(free.wait)
+    thread._thread.begin(free.wait)
     try:
         yield
     finally:
@@ -149,7 +150,7 @@ def test_an_answer_that_nobody_gets_is_handed_to_unwanted(tmp_path: Path) -> Non
 
 def test_closing_does_submitted_work_and_refuses_the_rest(tmp_path: Path) -> None:
     async def body() -> None:
-        thread = StoreThread(Store.open(tmp_path / "store.db"))
+        thread = StoreThread(Store.open(tmp_path / "store.db"), OwnThread("store"))
         asked = asyncio.create_task(thread.run(note(1)))
         await asyncio.sleep(0)
         closing = asyncio.create_task(thread.close())

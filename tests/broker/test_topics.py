@@ -183,7 +183,7 @@ def test_messages_with_many_copies_go_into_smaller_commits(
         size = message("m", bytes(1000)).size
         monkeypatch.setattr("oncebus.broker.acceptor.MOST_BYTES", 4 * size)
         free = threading.Event()
-        blocked = asyncio.get_running_loop().run_in_executor(scene.core.entrance.acceptor._thread, free.wait)
+        blocked = scene.core.entrance.acceptor._thread.run(free.wait)
         before = scene.core.entrance.acceptor.last_commit
         waiting = [asyncio.create_task(scene.send("t", message(f"{n}", bytes(1000)))) for n in range(8)]
         await asyncio.sleep(0.01)
@@ -201,7 +201,7 @@ def test_a_version_that_rows_are_still_waiting_under_is_kept(tmp_path: Path) -> 
     async def plot(scene: Scene) -> None:
         await scene.queue()
         free = threading.Event()
-        blocked = asyncio.get_running_loop().run_in_executor(scene.core.entrance.acceptor._thread, free.wait)
+        blocked = scene.core.entrance.acceptor._thread.run(free.wait)
         # Accepted under this version, and made durable only after the next one is in use.
         waiting = [asyncio.create_task(scene.send("q", f"m{n}")) for n in range(3)]
         await asyncio.sleep(0)

@@ -27,7 +27,7 @@ Q = Address("q")
 @contextmanager
 def held_up(executor: Any) -> Iterator[None]:
     free = threading.Event()
-    executor.submit(free.wait)
+    executor.begin(free.wait)
     try:
         yield
     finally:

@@ -12,12 +12,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from oncebus.broker.errors import BrokerClosed
 from oncebus.broker.latencies import Latency
 from oncebus.engine.inbox import InboxError, InboxWriter, Row, RowsRefused
+from oncebus.values.threads import OwnThread
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,10 @@ class Acceptor:
     error and the rows are not accepted.
     """
 
-    def __init__(self, inbox: InboxWriter, done: Done, latency: Latency, passed: Callable[[], int]) -> None:
-        """`done` is called for each group of rows. `latency` observes commits.
+    def __init__(
+        self, inbox: InboxWriter, thread: OwnThread, done: Done, latency: Latency, passed: Callable[[], int]
+    ) -> None:
+        """`thread` writes. `done` is called for each group of rows. `latency` observes commits.
 
         `passed` is a monotonic clock in microseconds.
         """
@@ -75,7 +77,7 @@ class Acceptor:
         self._latency = latency
         self._passed = passed
         self._waiting: deque[Appending] = deque()
-        self._thread = ThreadPoolExecutor(1, "inbox")
+        self._thread = thread
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
         self._callers = 0
@@ -136,14 +138,14 @@ class Acceptor:
 
     async def forget_up_to(self, commit: int) -> None:
         """Delete segments of the inbox that hold no commit after this one."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._inbox.delete_below, commit)
+        await self._thread.run(self._inbox.delete_below, commit)
 
     async def close(self) -> None:
         """Commit the rows that are waiting, then close the inbox."""
         self._is_closed = True
         if self._task is not None:
             await self._task
-        self._thread.shutdown()
+        self._thread.close()
         self._inbox.close()
 
     async def _commit_all(self) -> None:
@@ -177,9 +179,8 @@ class Acceptor:
     async def _commit(self, group: list[Appending]) -> None:
         before = self.last_commit
         rows = [row for each in group for row in each.rows]
-        loop = asyncio.get_running_loop()
         try:
-            commit = await loop.run_in_executor(self._thread, self._append, rows, group[0].catalogue)
+            commit = await self._thread.run(self._append, rows, group[0].catalogue)
         except Exception as error:
             if self.last_commit > before:
                 # The commit is durable; only announcing it to readers failed. A refusal would make the client resend.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self, TypeVar
@@ -17,6 +16,7 @@ from oncebus.engine.store import DUPLICATES_KEPT, NAMESPACE, Counts, IngestRepor
 from oncebus.model.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.values.durations import FIRST_MOMENT
 from oncebus.values.errors import OncebusError
+from oncebus.values.threads import Threads
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ class BrokerBase:
         """Use `open` instead."""
         self.folders = core.folders
         self.clock = core.clock
+        self.threads = core.threads
         # How long each step of a message's path has taken, and the newest batches that the store has ingested.
         self.latencies = core.latencies
         self.batches = core.ingester.batches
@@ -65,6 +66,7 @@ class BrokerBase:
         read_your_sends: float = READ_YOUR_SENDS_SECONDS,
         silent_for: float = 0.0,
         clock: Clock | None = None,
+        threads: Threads | None = None,
     ) -> Self:
         """Open the broker in these folders, or create one there. Nothing runs before `start`.
 
@@ -73,8 +75,17 @@ class BrokerBase:
         backup, `TimesAhead` if the data has times in the future.
         """
         # The store may be opened in another thread than the one that uses it later: one thread at a time is enough.
-        core = await asyncio.to_thread(
-            Core.open, folders, shards, namespace or Namespace(), most_bytes, duplicates_kept, silent_for, clock
+        threads = threads or Threads()
+        core = await threads.run(
+            Core.open,
+            folders,
+            shards,
+            namespace or Namespace(),
+            most_bytes,
+            duplicates_kept,
+            silent_for,
+            clock,
+            threads,
         )
         return cls(core, read_your_sends)
 

@@ -16,6 +16,7 @@ from oncebus.broker.background import Background
 from oncebus.engine.inbox import BodyFiles, InboxError
 from oncebus.engine.store import Message, Store
 from oncebus.model.entities.detection_keys import CountedId, body_id
+from oncebus.values.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ MOST_AT_ONCE = 10_000
 class Bodies:
     """The bodies that have their own files."""
 
-    def __init__(self, body_files: BodyFiles, background: Background) -> None:
+    def __init__(self, body_files: BodyFiles, background: Background, threads: Threads) -> None:
+        self._threads = threads
         self._body_files = body_files
         self._background = background
         # Files that no message needs, and since when that is known.
@@ -38,7 +40,7 @@ class Bodies:
 
     async def write(self, bodies: Sequence[bytes]) -> list[str]:
         """Make bodies durable and return their file names. If this fails or is cancelled, none of the files stays."""
-        writing = asyncio.ensure_future(asyncio.to_thread(self._write_all, bodies))
+        writing = self._threads.run(self._write_all, bodies)
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -48,14 +50,14 @@ class Bodies:
 
     async def read(self, name: str) -> bytes:
         """Read a body. Raises `FileNotFoundError` or `InboxDamaged`."""
-        return await asyncio.to_thread(lambda: bytes(self._body_files.read(name)))
+        return await self._threads.run(lambda: bytes(self._body_files.read(name)))
 
     async def ids(self, names: Sequence[str]) -> dict[str, CountedId]:
         """Return the ids of bodies by file name. Leaves out bodies that cannot be read."""
         found: dict[str, CountedId] = {}
         for name in names:
             try:
-                identity = await asyncio.to_thread(self._id, name)
+                identity = await self._threads.run(self._id, name)
             except (FileNotFoundError, InboxError, DecodeError) as error:
                 log.warning("The body '%s' cannot be read: %s", name, error)
             else:
@@ -66,7 +68,7 @@ class Bodies:
     def discard(self, names: Sequence[str]) -> None:
         """Delete files that no row will ever name, in the background."""
         if names:
-            self._background.start(asyncio.to_thread(self._body_files.delete, names))
+            self._background.start(self._delete(names))
 
     def refused(self, names: list[str]) -> None:
         """Record files whose rows were refused. They are kept as long as a crash could bring those rows back."""
@@ -76,7 +78,7 @@ class Bodies:
     async def delete_refused(self) -> None:
         """Delete the files of refused rows. Call it when no crash can bring those rows back."""
         for _ in range(len(self._refused)):
-            await asyncio.to_thread(self._body_files.delete, self._refused[0])
+            await self._delete(self._refused[0])
             self._refused.popleft()
 
     async def delete_unused(self, unused: Sequence[str]) -> list[str]:
@@ -85,7 +87,7 @@ class Bodies:
         self._unused = {name: self._unused.get(name, now) for name in unused}
         old = [name for name, since in self._unused.items() if now - since >= KEPT_SECONDS]
         if old:
-            await asyncio.to_thread(self._body_files.delete, old)
+            await self._delete(old)
         return old
 
     def _id(self, name: str) -> CountedId | None:
@@ -102,7 +104,10 @@ class Bodies:
         return names
 
     async def _undo(self, writing: asyncio.Future[list[str]]) -> None:
-        await asyncio.to_thread(self._body_files.delete, await writing)
+        await self._delete(await writing)
+
+    async def _delete(self, names: Sequence[str]) -> None:
+        await self._threads.run(self._body_files.delete, names)
 
 
 class Received(NamedTuple):

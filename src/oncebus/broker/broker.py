@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
@@ -59,7 +58,7 @@ class Broker(Receiving, Looking):
             entity, _ = self._check_send(path, messages)
         large = [message.body for message in messages if len(message.body) > LARGEST_INLINE_BODY]
         if large and entity.detection_key == BODY:
-            messages = await asyncio.to_thread(with_body_ids, messages)
+            messages = await self.threads.run(with_body_ids, messages)
         names = await self._core.bodies.write(large) if large else []
         try:
             if large:

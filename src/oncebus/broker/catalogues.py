@@ -17,6 +17,7 @@ from oncebus.model.entities.detection_keys import BODY
 from oncebus.model.entities.rule_parsing import compile_rule
 from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic
 from oncebus.values.errors import OncebusError
+from oncebus.values.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Catalogues:
         store: StoreThread,
         arrivals: Arrivals,
         background: Background,
+        threads: Threads,
         highest_commit: Callable[[], int],
         changed: Changed,
     ) -> None:
@@ -47,6 +49,7 @@ class Catalogues:
         self._store = store
         self._arrivals = arrivals
         self._background = background
+        self._threads = threads
         self._highest_commit = highest_commit
         self._changed = changed
         self._changing = asyncio.Lock()
@@ -83,7 +86,7 @@ class Catalogues:
             for entity in touched:
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
                     compile_rule(rule)
-            await asyncio.to_thread(self.files.publish, after)
+            await self._threads.run(self.files.publish, after)
             # Rows that wait for their commit may still name the previous version. And read it before the next await:
             # after this, requeue appends nothing of deleted entities any more.
             appended = self._highest_commit()
@@ -114,7 +117,7 @@ class Catalogues:
         while self._published and self._published[0][0] <= commit:
             needed = self._published.popleft()[1]
         if needed is not None:
-            await asyncio.to_thread(self.files.delete_below, needed)
+            await self._threads.run(self.files.delete_below, needed)
 
 
 def _policies_of(catalogue: Catalogue) -> dict[int, Policy]:

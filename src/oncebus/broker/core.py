@@ -34,6 +34,7 @@ from oncebus.engine.store import Store
 from oncebus.ledger import Ledger
 from oncebus.model.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription
 from oncebus.model.entities.timespans import in_words
+from oncebus.values.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,12 @@ class Core:
         most_bytes: int,
         silent_for: float,
         clock: Clock | None,
+        threads: Threads,
     ) -> None:
         marks = inbox.unread_marks(store.progress.position())
         self.folders = folders
         self.clock = clock or Clock()
+        self.threads = threads
         stored = {
             f"store '{folders.store}'": store.progress.newest_time(),
             f"inbox '{folders.inbox}'": marks.time or 0,
@@ -69,8 +72,8 @@ class Core:
         self.consumers = Consumers(passed)
         self.refusals = Refusals(self.clock.now)
         self.background = Background()
-        self.store = StoreThread(store)
-        self.bodies = Bodies(BodyFiles(folders.body_files), self.background)
+        self.store = StoreThread(store, threads.own("store"))
+        self.bodies = Bodies(BodyFiles(folders.body_files), self.background, threads)
         self.catalogues = Catalogues(
             CatalogueFiles(folders.catalogue),
             catalogue,
@@ -78,6 +81,7 @@ class Core:
             self.store,
             self.arrivals,
             self.background,
+            threads,
             # The entrance needs the catalogues, so it comes later.
             highest_commit=lambda: self.entrance.acceptor.highest_commit,
             changed=self._note_change,
@@ -94,7 +98,14 @@ class Core:
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
         )
         self.entrance = Entrance(
-            inbox, self.latencies.commit, numbers, self.clock, self.catalogues, self.accounting, self.bodies
+            inbox,
+            threads.own("inbox"),
+            self.latencies.commit,
+            numbers,
+            self.clock,
+            self.catalogues,
+            self.accounting,
+            self.bodies,
         )
         self.admission = Admission(self.catalogues, self.accounting, self.accesses)
         self.committer = Committer(self, store.pending.last())
@@ -113,6 +124,7 @@ class Core:
         duplicates_kept: int,
         silent_for: float,
         clock: Clock | None,
+        threads: Threads,
     ) -> Core:
         """Open the parts in the folders, or create them. Nothing runs yet. See `Broker.open`."""
         folders.make()
@@ -131,7 +143,7 @@ class Core:
             catalogue = catalogue.allowing(namespace.longest_window)
             _warn_of_long_windows(catalogue)
             _forget_deleted(store, catalogue, inbox.last_commit)
-            core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
+            core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock, threads)
             with store.transaction():
                 store.samples.begin(core.clock.steady())
             awaited = core.accounting.note_left(folders.inbox)

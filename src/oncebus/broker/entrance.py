@@ -16,6 +16,7 @@ from oncebus.broker.sending import Admitted, Incoming, SequenceNumbers, forget_o
 from oncebus.engine.inbox import InboxWriter, Row
 from oncebus.model.entities import Queue, Topic
 from oncebus.model.messages import NOBODY
+from oncebus.values.threads import OwnThread
 
 
 class Entrance:
@@ -24,6 +25,7 @@ class Entrance:
     def __init__(
         self,
         inbox: InboxWriter,
+        thread: OwnThread,
         latency: Latency,
         numbers: SequenceNumbers,
         clock: Clock,
@@ -31,7 +33,7 @@ class Entrance:
         accounting: Accounting,
         bodies: Bodies,
     ) -> None:
-        self.acceptor = Acceptor(inbox, self._account, latency, clock.passed)
+        self.acceptor = Acceptor(inbox, thread, self._account, latency, clock.passed)
         self.numbers = numbers
         self._clock = clock
         self._catalogues = catalogues

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.broker.tracing import Reporter
+from oncebus.broker.tracing import Reporter, Tracer
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
 from oncebus.engine.agreement import DataMismatch
 from oncebus.engine.outbox import Entry, Outbox
@@ -149,7 +149,7 @@ class Ingester:
 
     async def _ingest(self, entries: Sequence[Entry]) -> Entry:
         core = self._core
-        rows, some, published = await asyncio.to_thread(_first_rows, entries)
+        rows, some, published = await core.threads.run(_first_rows, entries)
         last = some[-1]
         after = entries[0].after
         policies, now = core.catalogues.policies, core.clock.steady()
@@ -168,10 +168,11 @@ class Ingester:
         self._ingested.append(last.last)
         if (tracer := core.tracing.tracer) is not None:
             # A stop waits for it.
-            await core.background.finish(
-                asyncio.to_thread(self._reporter.report, tracer, core.catalogues.current, rows, some)
-            )
+            await core.background.finish(self._report(tracer, rows, some))
         return last
+
+    async def _report(self, tracer: Tracer, rows: pa.Table, entries: Sequence[Entry]) -> None:
+        await self._core.threads.run(self._reporter.report, tracer, self._core.catalogues.current, rows, entries)
 
     def _note_ingested(self, commit: int, report: IngestReport, entries: int, rows: int, since_judged: int) -> None:
         """Record that the store has ingested everything up to a commit.
@@ -200,7 +201,7 @@ class Ingester:
     async def _delete(self, last: Entry) -> None:
         """Delete entries and commits, given the last ingested entry."""
         # Keep this entry until the next one: it shows a restarted pipeline how far the last one came.
-        await asyncio.to_thread(self._outbox.delete_up_to, last.after)
+        await self._core.threads.run(self._outbox.delete_up_to, last.after)
         if len(self._ingested) == self._ingested.maxlen:
             # Keep the commits of the newest batches: Spark may run these again.
             await self._core.entrance.acceptor.forget_up_to(self._ingested[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from oncebus.broker.errors import BrokerClosed
 from oncebus.engine.store import ChangesRefused, SessionCannotBeLocked, SessionLockLost, Store, StoreFull
+from oncebus.values.threads import OwnThread
 
 T = TypeVar("T")
 
@@ -36,10 +36,10 @@ class StoreThread:
     work may be called twice; only the last call counts.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, thread: OwnThread) -> None:
         self._store = store
         self._queue: deque[_Submitted] = deque()
-        self._thread = ThreadPoolExecutor(1, "store")
+        self._thread = thread
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         # How many units of work were submitted so far.
@@ -71,16 +71,15 @@ class StoreThread:
         self._is_closed = True
         if self._task is not None:
             await self._task
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
-        self._thread.shutdown()
+        await self._thread.run(self._store.close)
+        self._thread.close()
 
     async def _run_all(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._queue:
             group = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
             group = [each for each in group if not each.done.done()]
             try:
-                answers = await loop.run_in_executor(self._thread, self._do, [each.work for each in group])
+                answers = await self._thread.run(self._do, [each.work for each in group])
             except Exception as error:
                 # The store transaction was rolled back: the group has changed nothing.
                 answers = [error] * len(group)

@@ -6,7 +6,7 @@ Spark's tasks call `process_part`, and so do tests that run a pipeline without S
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,12 +21,13 @@ from oncebus.pipeline.detect import detect
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.route import route
 from oncebus.pipeline.rules import Routes
+from oncebus.values.threads import OwnThread
 
 TIDY_EVERY = 4
 """The number of runs of a part between two tidyings. Looking for work costs as much as judging a small batch."""
 
 _RUNS_SINCE_TIDY: Counter[tuple[str, int, int]] = Counter()
-_KEY_WRITER = ThreadPoolExecutor(1, "keys")
+_KEY_WRITER = OwnThread("keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,14 @@ class TaskFolders:
     drafts: str
 
 
-def process_part(part: Part, folders: TaskFolders, ledger: Ledger, writer: Writer, batch: int) -> int:
+def process_part(
+    part: Part, folders: TaskFolders, ledger: Ledger, writer: Writer, batch: int, beside: OwnThread = _KEY_WRITER
+) -> int:
     """Judge and route one part of a batch, publish it in the outbox, and return its number of inbox rows.
 
     When this returns, the accepted keys are durable in the ledger and the part is in the outbox. The keys come first,
     because a message in the outbox may be delivered at once. A second call for the same part of the same batch
-    publishes the same rows.
+    publishes the same rows. `beside` writes the keys.
     """
     # A task may outlive its query. It must not enter then: it would take the ledger from the next query.
     refuse_late(folders.drafts, part.of)
@@ -52,7 +55,7 @@ def process_part(part: Part, folders: TaskFolders, ledger: Ledger, writer: Write
     rows = _read(part, folders.inbox)
     checked, publish_keys = detect(rows, ledger, generation, batch, part.of.part, part.of.parts, listing)
     # Keys and part are written to disk at the same time. `before` makes the part visible only after the keys.
-    keys = _KEY_WRITER.submit(publish_keys)
+    keys = beside.begin(publish_keys)
     try:
         routed = route(checked, lambda version: _routes(folders.catalogue, version))
         # Write a part without rows too. Otherwise the entry would never be complete.

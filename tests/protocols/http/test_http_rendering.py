@@ -18,6 +18,7 @@ from oncebus.protocols.http.errors import Refused
 from oncebus.protocols.http.rendering import LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
 from oncebus.protocols.http.worker import Worker
 from oncebus.protocols.portal import contents
+from oncebus.values.threads import OwnThread
 from tests.protocols.http.http_front import Front, scenario
 from tests.protocols.portal.visitor import Visitor, visit
 
@@ -160,7 +161,7 @@ def test_a_huge_value_is_delivered_in_its_encoding() -> None:
 
 def test_a_limited_number_of_requests_may_wait_for_a_page() -> None:
     async def play() -> None:
-        renderer = Renderer(Worker())
+        renderer = Renderer(Worker(OwnThread("bodies")))
         done = asyncio.Event()
 
         async def look(key: str) -> None:

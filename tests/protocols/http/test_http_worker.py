@@ -8,13 +8,14 @@ import threading
 import pytest
 
 from oncebus.protocols.http.worker import SMALL, Worker
+from oncebus.values.threads import OwnThread
 
 
 def test_keys_take_turns_and_small_work_does_not_wait() -> None:
     order: list[str] = []
 
     async def play() -> None:
-        worker, begun, may_end = Worker(), threading.Event(), threading.Event()
+        worker, begun, may_end = Worker(OwnThread("bodies")), threading.Event(), threading.Event()
 
         def first() -> str:
             begun.set()
@@ -46,7 +47,7 @@ def test_keys_take_turns_and_small_work_does_not_wait() -> None:
 
 def test_an_error_reaches_the_caller_and_the_next_work_is_done() -> None:
     async def play() -> None:
-        worker = Worker()
+        worker = Worker(OwnThread("bodies"))
 
         def fail() -> None:
             raise ValueError("no")

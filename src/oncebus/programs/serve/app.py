@@ -55,7 +55,7 @@ def make_app(
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
     observer = Observer(broker)
     rules = AuthorizationRules(broker, namespace_rules, keys)
-    worker = Worker()
+    worker = Worker(broker.threads.own("bodies"))
     renderer = Renderer(worker)
     portal = Portal(broker, guard, limits, host, portal_names, renderer)
     deployments = Deployments(broker, guard, limits, rules)

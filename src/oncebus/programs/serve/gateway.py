@@ -108,7 +108,7 @@ async def run_gateway(
         finally:
             await broker.close()
             if spans is not None:
-                await asyncio.to_thread(spans.close)
+                await broker.threads.run(spans.close)
     log.info("The gateway has stopped")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+
+from oncebus.values.threads import OwnThread
 
 SMALL = 8 * 1024
 """Work on so few bytes is done at once: a thread would take longer."""
@@ -27,8 +28,8 @@ class Worker:
     turns, so a client that asks for much work delays others by one piece.
     """
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "bodies")
+    def __init__(self, thread: OwnThread) -> None:
+        self._thread = thread
         self._waiting: dict[str, deque[_Job]] = {}
         self._is_busy = False
 
@@ -56,7 +57,7 @@ class Worker:
             # The caller may have disconnected meanwhile.
             if not job.result.cancelled():
                 self._is_busy = True
-                done = asyncio.get_running_loop().run_in_executor(self._thread, job.work)
+                done = self._thread.run(job.work)
                 done.add_done_callback(partial(self._finish, job))
 
     def _finish(self, job: _Job, done: asyncio.Future[Any]) -> None:

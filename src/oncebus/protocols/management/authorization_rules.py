@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -61,7 +60,7 @@ class AuthorizationRules:
     async def put(self, owner: RulesOwner | None, given: GivenRule) -> None:
         """Create a rule, or change its rights. An existing rule of the namespace keeps its keys."""
         if owner is None:
-            await asyncio.to_thread(self._key_file().put, given.name, given.rights)
+            await self._broker.threads.run(self._key_file().put, given.name, given.rights)
         else:
             await self._change(owner, given.put_into)
 
@@ -71,7 +70,7 @@ class AuthorizationRules:
         if removed is None:
             return False
         if owner is None:
-            await asyncio.to_thread(self._key_file().remove, name)
+            await self._broker.threads.run(self._key_file().remove, name)
         else:
             await self._change(owner, lambda rules: tuple(each for each in rules if each.name != removed.name))
         return True
@@ -83,7 +82,7 @@ class AuthorizationRules:
         """
         old = self.get(owner, name)
         if owner is None:
-            await asyncio.to_thread(self._key_file().rotate, name, which, key)
+            await self._broker.threads.run(self._key_file().rotate, name, which, key)
             return
 
         def change(rules: Rules) -> Rules:
@@ -95,7 +94,7 @@ class AuthorizationRules:
         """Write the rights of these namespace rules to the key file, all in one step."""
         rights = {rule.name: rule.rights for rule in rules}
         if rights:
-            await asyncio.to_thread(self._key_file().put_all, rights)
+            await self._broker.threads.run(self._key_file().put_all, rights)
 
     async def take_back(self, rules: Iterable[AuthorizationRule], before: Iterable[AuthorizationRule]) -> None:
         """Undo `put_all`: give the namespace's rules their rights in `before`, and remove those that are new.
@@ -106,12 +105,12 @@ class AuthorizationRules:
             return
         known = {rule.name: rule.rights for rule in before}
         with contextlib.suppress(KeyFileError):
-            await asyncio.to_thread(
+            await self._broker.threads.run(
                 self._keys.put_all, {rule.name: known[rule.name] for rule in rules if rule.name in known}
             )
             for rule in rules:
                 if rule.name not in known:
-                    await asyncio.to_thread(self._keys.remove, rule.name)
+                    await self._broker.threads.run(self._keys.remove, rule.name)
 
     def _key_file(self) -> KeyFile:
         if self._keys is None:

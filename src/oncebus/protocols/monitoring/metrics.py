@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
@@ -56,7 +55,7 @@ async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ())
         *others,
     ]
     # In a thread, because it takes a while with thousands of entities.
-    return await asyncio.to_thread(generate_latest, _Collected(found))
+    return await broker.threads.run(generate_latest, _Collected(found))
 
 
 class _Collected(Collector):

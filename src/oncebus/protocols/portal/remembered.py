@@ -9,6 +9,7 @@ from pathlib import Path
 
 from oncebus.ledger import Ledger, LedgerSummary
 from oncebus.values.durations import SECOND
+from oncebus.values.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,8 @@ KEPT = 5 * SECOND
 class Remembered:
     """The ledger's summary, at most a few seconds old. `passed` is a monotonic clock that returns microseconds."""
 
-    def __init__(self, folder: Path, passed: Callable[[], int]) -> None:
+    def __init__(self, folder: Path, passed: Callable[[], int], threads: Threads) -> None:
+        self._threads = threads
         self._folder = folder
         self._passed = passed
         self._looked: int | None = None
@@ -31,7 +33,7 @@ class Remembered:
         """Return the ledger's summary; None if it cannot be read at the moment."""
         async with self._looking:
             if self._looked is None or self._passed() - self._looked >= KEPT:
-                self._summary = await asyncio.to_thread(self._look)
+                self._summary = await self._threads.run(self._look)
                 self._looked = self._passed()
                 if self._first is None and self._summary is not None and self._summary.generation:
                     self._first = self._summary.generation

@@ -12,11 +12,9 @@ is complete when its response arrives. It is not stored, so it cannot be queried
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -87,7 +85,7 @@ class Deployments:
         self._limits = limits
         self._rules = rules
         # With a thread of its own, a slow template delays other templates only.
-        self._thread = ThreadPoolExecutor(1, "templates")
+        self._thread = broker.threads.own("templates")
         self._waiting = 0
         self._table = {
             "": _Does("PUT", Operation.DEPLOY, self._deploy),
@@ -211,10 +209,14 @@ class Deployments:
         loop = asyncio.get_running_loop()
         self._waiting += 1
         deadline = loop.time() + DEADLINE_SECONDS
-        job = self._thread.submit(work, lambda: loop.time() > deadline)
-        job.add_done_callback(lambda _: _quietly(loop, self._finish))
+        job = self._thread.run(work, lambda: loop.time() > deadline)
+        job.add_done_callback(self._finish)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(job), DEADLINE_SECONDS + 1)
+            return await asyncio.wait_for(asyncio.shield(job), DEADLINE_SECONDS + 1)
+        except asyncio.CancelledError:
+            # Nobody waits for the result any more.
+            deadline = 0
+            raise
         except TimeoutError:
             raise ArmRefused(
                 400,
@@ -222,8 +224,10 @@ class Deployments:
                 f"Reading the template takes more than {DEADLINE_SECONDS:.0f} s. Make it smaller.",
             ) from None
 
-    def _finish(self) -> None:
+    def _finish(self, job: asyncio.Future[Any]) -> None:
         self._waiting -= 1
+        # Nobody may be left to hear of its error.
+        job.exception()
 
     def _result(self, planned: Plan, deployment: Deployment) -> Object:
         """Return the changes and warnings of a plan, in the Resource Manager's format."""
@@ -295,12 +299,6 @@ def _refusal(error: FileRefused) -> Object:
     ]
     text = f"The template cannot be deployed: {'1 error' if count == 1 else f'{count} errors'}. Nothing was changed."
     return {"error": {"code": "InvalidTemplate", "message": text, "details": details}}
-
-
-def _quietly(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # The loop may have closed before the work ended.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(call)
 
 
 def _json(content: Object, status: int = 200) -> Response:
