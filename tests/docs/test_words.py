@@ -70,7 +70,7 @@ def test_every_term_has_a_cell_for_what_it_is_called_elsewhere() -> None:
     for word, elsewhere in (
         ("run", "SSTable"),
         ("ledger", "LSM tree"),
-        ("line", "dispatcher"),
+        ("lock", "lease"),
         ("claim", "compare-and-set"),
     ):
         assert re.search(rf"^\| \*\*{word}\*\* \|.*\|[^|]*{elsewhere}[^|]*\|$", terms, re.MULTILINE)
