@@ -25,6 +25,7 @@ from oncebus.engine.folders import Folders
 from oncebus.model.access import Right, connection_string
 from oncebus.model.access.authorization_rule import fresh_rule
 from oncebus.model.entities import Queue
+from oncebus.pipeline.driver import LocalDriver
 from oncebus.programs.serve.gateway import tune
 from oncebus.protocols.http import listen
 from oncebus.protocols.servicebus import make_server
@@ -48,11 +49,9 @@ def message() -> Incoming:
 
 async def fill(broker: Broker, count: int) -> None:
     """Send messages, and wait until they have gone through detection and routing."""
-    from tests.broker.in_process import InProcessPipeline
-
     for at in range(0, count, AT_ONCE):
         await broker.send(QUEUE, [message() for _ in range(min(AT_ONCE, count - at))])
-    pipeline = asyncio.create_task(InProcessPipeline(broker.folders).run())
+    pipeline = asyncio.create_task(LocalDriver(broker.folders, shards=SHARDS).run())
     assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the messages did not come through"
     pipeline.cancel()
     await asyncio.gather(pipeline, return_exceptions=True)

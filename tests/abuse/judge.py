@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from oncebus.engine.folders import Folders
-from tests.broker.in_process import InProcessPipeline
+from oncebus.pipeline.driver import LocalDriver
+from tests.broker.in_process import SHARDS
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
         if ended.is_set():
             return
         time.sleep(0.01)
-    pipeline = InProcessPipeline(folders)
+    pipeline = LocalDriver(folders, shards=SHARDS)
     while not ended.is_set():
         if not pipeline.step():
             ended.wait(0.005)

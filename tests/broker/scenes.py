@@ -18,7 +18,8 @@ from oncebus.engine.folders import Folders
 from oncebus.engine.store import Action, Counts, Duplicate, Mode, Outcome, Settlement, SubQueue
 from oncebus.model.entities import Queue, Rule, Subscription, Tier, Topic
 from oncebus.model.entities.names import subscription_path
-from tests.broker.in_process import FakeTime, InProcessPipeline, running_broker
+from oncebus.pipeline.driver import LocalDriver
+from tests.broker.in_process import SHARDS, FakeTime, running_broker
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -44,7 +45,7 @@ class Scene:
 
     broker: Broker
     core: Core
-    pipeline: InProcessPipeline
+    pipeline: LocalDriver
     time: FakeTime
 
     # Entities
@@ -142,7 +143,7 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     """Run a broker over a folder, which may be new."""
     time = time or FakeTime()
-    pipeline = InProcessPipeline(Folders(data))
+    pipeline = LocalDriver(Folders(data), shards=SHARDS)
     async with running_broker(data, time, tier=tier, pipeline=pipeline, **options) as broker:
         # The test does the rounds itself.
         broker._core._tasks.pop().cancel()

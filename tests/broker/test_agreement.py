@@ -13,8 +13,9 @@ from oncebus.engine.agreement import DataMismatch, is_ahead, knows
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Batch
 from oncebus.ledger import Generation
+from oncebus.pipeline.driver import LocalDriver
 from oncebus.protocols.monitoring.health import Health
-from tests.broker.in_process import FakeTime, InProcessPipeline
+from tests.broker.in_process import SHARDS, FakeTime
 from tests.broker.scenes import Scene, message, play, scene
 from tests.broker.test_restart import copy_as_a_crash_would_leave_it
 
@@ -116,7 +117,7 @@ def test_the_pipeline_refuses_a_ledger_and_an_outbox_of_different_times(
         source, target = (older, newer) if age == "older" else (newer, older)
         replace_part(part, source, target)
         with pytest.raises(DataMismatch, match="Restore all of it from the same backup"):
-            InProcessPipeline(Folders(target))
+            LocalDriver(Folders(target), shards=SHARDS)
 
     asyncio.run(run())
 

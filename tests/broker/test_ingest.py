@@ -15,7 +15,8 @@ from oncebus.engine.outbox import Outbox
 from oncebus.engine.store import Mode
 from oncebus.engine.store.entries import Entries
 from oncebus.model.entities import Queue
-from tests.broker.in_process import InProcessPipeline, running_broker
+from oncebus.pipeline.driver import LocalDriver
+from tests.broker.in_process import SHARDS, running_broker
 from tests.broker.scenes import message
 
 Q = Address("q")
@@ -27,7 +28,7 @@ async def entries_wait(data: Path, ids: str) -> None:
         await broker.change(lambda catalogue, now: catalogue.created(Queue(name="q"), now))
         for each in ids:
             await broker.send("q", [message(each)])
-    pipeline = InProcessPipeline(Folders(data))
+    pipeline = LocalDriver(Folders(data), shards=SHARDS)
     while pipeline.step(most_commits=1):
         pass
 

@@ -23,7 +23,8 @@ from oncebus.engine.store import Action, Mode, Outcome
 from oncebus.ledger import Owner
 from oncebus.model.entities import Queue
 from oncebus.pipeline import batch, planning
-from tests.broker.in_process import FakeTime, InProcessPipeline
+from oncebus.pipeline.driver import LocalDriver
+from tests.broker.in_process import SHARDS, FakeTime
 from tests.broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
 from tests.properties import examples
 
@@ -244,7 +245,7 @@ def test_a_task_that_outlives_its_pipeline_makes_no_message_forgotten(
         monkeypatch.setattr(batch, "write_part", write_part)
         if keys_first:
             before()
-        successor = InProcessPipeline(Folders(tmp_path))
+        successor = LocalDriver(Folders(tmp_path), shards=SHARDS)
         successor._ledger.join(successor._writer, 0)
         with pytest.raises(OutboxError, match="comes too late"):
             write_part(drafts, *rest, before=before)
@@ -257,7 +258,7 @@ def test_a_task_that_outlives_its_pipeline_makes_no_message_forgotten(
             await first.send("q", "a")
             monkeypatch.setattr(batch, "write_part", write_late)
             assert first.pipeline.step()
-            third = InProcessPipeline(Folders(tmp_path))
+            third = LocalDriver(Folders(tmp_path), shards=SHARDS)
             assert third.step()
             await first.send("q", "a")
             assert third.step()

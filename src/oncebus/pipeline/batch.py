@@ -1,6 +1,6 @@
 """Processes one part of a micro-batch: read, detect, route, publish, tidy. It does not depend on Spark.
 
-Spark's tasks call `process_part`, and so do tests that run a pipeline without Spark.
+Spark's tasks call `process_part`, and so does `LocalDriver`.
 """
 
 from __future__ import annotations

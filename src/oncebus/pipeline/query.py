@@ -8,18 +8,15 @@ import shutil
 import sys
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import asdict
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from oncebus.engine.agreement import check_ledger, check_no_repair
 from oncebus.engine.folders import Folders
-from oncebus.engine.outbox import Outbox
-from oncebus.ledger import Committed, Ledger, Owner
-from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.ledger import Owner
+from oncebus.pipeline.driver import begin_query
 from oncebus.pipeline.source import FORMAT, PipelineSource
 from oncebus.spark.ports import ClusterOpen, check_protection, is_local, protection
 from oncebus.spark.task import Place
@@ -40,18 +37,16 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
 
     Raises `QueryNotStarted` if Spark cannot write the checkpoint.
     """
-    check_no_repair(folders)
     spark.dataSource.register(PipelineSource)
-    ledger = Ledger.open(folders.ledger)
-    identity = ledger.describe_or_check(KEY_SIGNATURE)
-    start = resume(folders.outbox, ledger, is_local=is_local(spark.sparkContext.master or ""))
+    after, of_tasks, ledger, identity, follows = begin_query(
+        folders, is_local=is_local(spark.sparkContext.master or "")
+    )
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows, has_ended=True)
+    place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), follows, has_ended=True)
     writer = (
         # Each task reads, detects, routes and publishes its part inside the source: see `pipeline.batch`.
         spark.readStream.format(FORMAT)
-        .options(inbox=str(folders.inbox), catalogue=str(folders.catalogue), drafts=start.drafts)
-        .options(ledger=place.to_json(), after=start.after, shards=shards, tasks=tasks)
+        .options(**asdict(of_tasks), ledger=place.to_json(), after=after, shards=shards, tasks=tasks)
         .options(follows=is_tried_once(spark.sparkContext.master or ""))
         .load()
         # When a task ends, its part of the entry is published. Spark only has to know that the batch is done.
@@ -78,44 +73,9 @@ def _innermost(error: Py4JJavaError) -> str:
     return str(cause.getMessage() or cause.getClass().getName())
 
 
-class Start(NamedTuple):
-    """The start of a query.
-
-    The query reads the commits after `after`, writes drafts to the folder `drafts`, and follows the generation
-    `follows` of the ledger.
-    """
-
-    after: int
-    drafts: str
-    follows: int
-
-
 def is_tried_once(master: str) -> bool:
     """Return whether Spark runs each task once. On a cluster it may repeat tasks, and so may `local[2,3]`."""
     return re.fullmatch(r"local(\[(\d+|\*)\])?", master) is not None
-
-
-def resume(outbox: Path, ledger: Ledger, *, is_local: bool) -> Start:
-    """Return where the next query begins. Also records in the ledger that the output is complete up to there.
-
-    Set `is_local` if all tasks of the query run on this machine.
-
-    Raises `DataMismatch` if outbox and ledger come from different times.
-
-    The lock on the data folder proves that the last query has ended. The ledger alone would have to guess, if that
-    query ran in another container or before a reboot.
-    """
-    check_ledger(outbox, ledger)
-    last, drafts = Outbox(outbox).begin(is_local=is_local)
-    newest = ledger.newest()
-    follows = newest.number if newest else 0
-    if last is None:
-        return Start(0, drafts, follows)
-    batch = last.batch()
-    # If a later query has joined the ledger but has no entry yet, it has already recorded what is complete.
-    if newest is not None and newest.query == batch.query:
-        ledger.record_committed(Committed(batch.query, batch.number))
-    return Start(last.last, drafts, follows)
 
 
 def pipeline_session(master: str, java_options: Sequence[str] = (), *, insecure_cluster: bool = False) -> SparkSession:

@@ -28,12 +28,13 @@ from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import InboxInUse
 from oncebus.model.access import KeyFile
 from oncebus.model.entities import Tier, Topic
+from oncebus.pipeline.driver import LocalDriver
 from oncebus.programs.cli import main
 from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.programs.serve.gateway import _bring_up_to_date, run_gateway
 from oncebus.values.errors import OncebusError
 from oncebus.values.settings import Settings
-from tests.broker.in_process import InProcessPipeline, running_broker
+from tests.broker.in_process import SHARDS, running_broker
 
 from .clients import ENVIRONMENT, Client, Running
 from .programs import is_alive, until
@@ -56,7 +57,7 @@ def pipeline(data: Path) -> Iterator[None]:
     ended = threading.Event()
     # The real pipeline does this too: either process may create the folder, and it must be private from the start.
     Folders(data).make()
-    judging = InProcessPipeline(Folders(data))
+    judging = LocalDriver(Folders(data), shards=SHARDS)
 
     def run() -> None:
         while not ended.is_set():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from oncebus.broker.addresses import Address
 from oncebus.engine.folders import Folders
-from tests.broker.in_process import InProcessPipeline
+from oncebus.pipeline.driver import LocalDriver
+from tests.broker.in_process import SHARDS
 from tests.broker.scenes import message
 
 from .visitor import Visitor, visit, words
@@ -45,7 +46,7 @@ def test_a_pipeline_that_lags_or_was_restarted_is_visible(tmp_path: Path) -> Non
             page = words(await visitor.get("pipeline"))
             # Pulses are commits too.
             assert re.search(r"Lag \d+ commits? the oldest for \d", page)
-            pipeline = InProcessPipeline(Folders(tmp_path))
+            pipeline = LocalDriver(Folders(tmp_path), shards=SHARDS)
             while pipeline.step():
                 pass
             await front.broker.counts("q")

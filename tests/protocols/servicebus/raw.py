@@ -19,12 +19,13 @@ from oncebus.broker.broker import Broker
 from oncebus.engine.folders import Folders
 from oncebus.model.access import make_token
 from oncebus.model.entities import Queue
+from oncebus.pipeline.driver import LocalDriver
 from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
 from oncebus.protocols.servicebus.connection import ClientConnection
 from oncebus.protocols.servicebus.transport import Wire
 from oncebus.values.durations import HOUR
 from tests.amqp.client import BEGIN, OPEN, Sent, credit, frames, receiver, sender, transfer, written
-from tests.broker.in_process import FakeTime, InProcessPipeline, running_broker
+from tests.broker.in_process import SHARDS, FakeTime, running_broker
 
 from .bus import NAMESPACE, PATIENCE, ROOT
 
@@ -148,7 +149,7 @@ class RawClient:
 class Stage:
     """A broker and a server for one test, with a clock that the test moves."""
 
-    def __init__(self, broker: Broker, server: ServiceBusServer, time: FakeTime, pipeline: InProcessPipeline) -> None:
+    def __init__(self, broker: Broker, server: ServiceBusServer, time: FakeTime, pipeline: LocalDriver) -> None:
         self.broker, self.server, self.time, self.pipeline = broker, server, time, pipeline
 
     def client(self, **options: Any) -> RawClient:
@@ -183,7 +184,7 @@ def request(operation: str, body: Any, own: dict[str, object] | None = None, **p
 @asynccontextmanager
 async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
     time = FakeTime()
-    pipeline = InProcessPipeline(Folders(data))
+    pipeline = LocalDriver(Folders(data), shards=SHARDS)
     async with running_broker(data, time, pipeline=pipeline) as broker:
         server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
         yield Stage(broker, server, time, pipeline)
