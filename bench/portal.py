@@ -20,13 +20,9 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.engine.folders import Folders
-from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.model.access import AuthorizationRule, Right, connection_string
 from oncebus.model.entities import Catalogue, Queue
-from oncebus.pipeline.batch import TaskFolders, process_part
-from oncebus.pipeline.detect import KEY_SIGNATURE
-from oncebus.pipeline.planning import Planner
-from oncebus.pipeline.query import resume
+from oncebus.pipeline.driver import LocalDriver
 from oncebus.programs.serve.app import make_app
 
 QUEUES = 2_000
@@ -69,21 +65,9 @@ async def _fill(broker: Broker, folders: Folders) -> None:
     await broker.send("queue-0000", [_message(f"{number % (MESSAGES - 500)}") for number in range(MESSAGES)])
     for number in range(BUSY):
         await broker.send(f"queue-{4 * number:04}", [_message("a"), _message("b"), _message("a")])
-    await asyncio.to_thread(_process, folders)
+    await asyncio.to_thread(LocalDriver(folders, shards=SHARDS).step)
     await broker.counts("queue-0000")
     await broker.receive(Address("queue-0000"), 10)
-
-
-def _process(folders: Folders) -> None:
-    """Do what Spark's tasks do."""
-    planner = Planner(folders.inbox, folders.catalogue, shards=SHARDS, tasks=SHARDS)
-    ledger = Ledger.open(folders.ledger)
-    ledger.describe_or_check(KEY_SIGNATURE)
-    after, drafts, follows = resume(folders.outbox, ledger, is_local=True)
-    writer = Writer("b" * 32, "c" * 32, Owner.this_process(), follows)
-    task_folders = TaskFolders(str(folders.inbox), str(folders.catalogue), drafts)
-    for part in planner.parts(after + 1, planner.last_commit(after)):
-        process_part(part, task_folders, ledger, writer, 0)
 
 
 async def main() -> None:
