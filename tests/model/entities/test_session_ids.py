@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.model.entities import partition_of
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 
 @pytest.mark.parametrize(

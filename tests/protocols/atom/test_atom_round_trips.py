@@ -28,10 +28,10 @@ from oncebus.model.entities import (
 from oncebus.model.entities.catalogue_json import catalogue_from_json, catalogue_to_json
 from oncebus.model.entities.errors import BadRequest
 from oncebus.protocols.atom import markup
-from oncebus.protocols.atom.descriptions import NAMESPACES, read_description, written_description
+from oncebus.protocols.atom.descriptions import NAMESPACES, read_description, write_description
 from oncebus.protocols.atom.document import read_document
-from oncebus.protocols.atom.entries import ATOM, Entry, Site, entry_response, etag_of, read_entry
-from oncebus.protocols.atom.rules import read_rule, written_rule
+from oncebus.protocols.atom.entries import ATOM, AtomEntry, Site, entry_response, etag_of, read_entry
+from oncebus.protocols.atom.rules import read_rule, write_rule
 from tests.model.entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
 from tests.properties import examples
 
@@ -91,7 +91,7 @@ def without_times(entity: Queue | Topic | Subscription) -> Queue | Topic | Subsc
 
 @given(ENTITIES)
 def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscription) -> None:
-    entry = Entry(entity.path, entity.name, entity.created_at, entity.updated_at, written_description(entity))
+    entry = AtomEntry(entity.path, entity.name, entity.created_at, entity.updated_at, write_description(entity))
     body = bytes(entry_response(entry, SITE).body)
     given_again = read_entry(body)
     match entity:
@@ -106,13 +106,13 @@ def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscri
             )
             made = read_description(given_again).apply_to(base)
     assert without_times(made) == without_times(entity)
-    assert etag_of(written_description(entity)) != etag_of(written_description(replace(entity, created_at=2**53)))
+    assert etag_of(write_description(entity)) != etag_of(write_description(replace(entity, created_at=2**53)))
 
 
 @given(NAMES, FILTERS, ACTIONS)
 def test_a_rule_is_read_as_it_was_written(name: str, chosen: object, action: SqlAction | None) -> None:
     rule = Rule(name, chosen, action, 5)  # type: ignore[arg-type]
-    node = read_document(written_rule(rule, attributes=NAMESPACES).encode())
+    node = read_document(write_rule(rule, attributes=NAMESPACES).encode())
     assert replace(read_rule(node), created_at=5) == rule
     assert read_rule(node, "other").name == "other"
 
@@ -143,9 +143,7 @@ def test_any_body_is_a_document_or_a_bad_request(body: bytes) -> None:
 @examples(300)
 @given(st.data())
 def test_a_mutated_description_is_read_or_rejected(data: st.DataObject) -> None:
-    whole = (
-        f'<entry xmlns="{ATOM}"><content>{written_description(Queue(name="q", user_metadata="x"))}</content></entry>'
-    )
+    whole = f'<entry xmlns="{ATOM}"><content>{write_description(Queue(name="q", user_metadata="x"))}</content></entry>'
     pieces = re.findall(r"<[^>]*>|[^<]+", whole)
     at = data.draw(st.integers(0, len(pieces) - 1))
     piece = data.draw(
@@ -202,7 +200,7 @@ def test_values_keep_their_type_and_their_text(kind: str, text: str) -> None:
     rule = read_rule(read_document(markup.tag("RuleDescription", content, NAMESPACES).encode()))
     subscription = Subscription(topic="t", name="s")
     catalogue = Catalogue().created(Topic(name="t"), 1).created(subscription, 2, [replace(rule, name="r")])
-    shown = written_rule(catalogue_from_json(catalogue_to_json(catalogue)).rule("t", "s", "r"))
+    shown = write_rule(catalogue_from_json(catalogue_to_json(catalogue)).rule("t", "s", "r"))
     assert f'i:type="d6p1:{kind}"' in shown
     assert f">{text}</Value>" in shown
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from oncebus.engine.store.values import Highest, Kind, Place, Policy, Scheduled, Stage, SubQueue
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 from oncebus.model.messages import PARTITION_SHIFT, TRANSACTION, Fate
 
 Ints = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.values import Outcome, Policy, Quarantined, Stage, SubQueue
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 
 class Quarantine:

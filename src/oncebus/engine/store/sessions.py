@@ -10,7 +10,7 @@ from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.tokens import LockTokens
 from oncebus.engine.store.unsettled import expire, is_expired, put_back
 from oncebus.engine.store.values import Place, Policy, SessionLock, SubQueue, Sweep
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 
 class Sessions:

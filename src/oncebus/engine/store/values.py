@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncebus.model.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_MAX_DELIVERY_COUNT
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 NAMESPACE = -2
 """Stands for all entities together where counts are meant. Not an entity."""

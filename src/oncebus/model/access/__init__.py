@@ -7,10 +7,10 @@ from oncebus.model.access.authorization_rule import (
     ROOT_RULE,
     AuthorizationRule,
     WhichKey,
+    connection_string,
     fresh_key,
     rule_named,
 )
-from oncebus.model.access.connection import connection_string
 from oncebus.model.access.guard import Guard, NamespaceRules
 from oncebus.model.access.keys import KeyFile, KeyFileError
 from oncebus.model.access.refusal import AccessRefused, Reason

@@ -100,5 +100,34 @@ def rule_named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRu
     return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
 
 
+def connection_string(
+    host: str,
+    port: int | None,
+    rule: AuthorizationRule,
+    emulator: bool,
+    *,
+    entity: str | None = None,
+    which: WhichKey = WhichKey.PRIMARY,
+) -> str:
+    """Return a connection string for a client. It contains the key, so it must not be logged.
+
+    With `emulator`, clients connect without TLS. The rule of an entity needs `entity`.
+    """
+    place = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    if port is not None:
+        place = f"{place}:{port}"
+    parts = [
+        f"Endpoint=sb://{place}" if emulator else f"Endpoint=sb://{place}/",
+        f"SharedAccessKeyName={rule.name}",
+        f"SharedAccessKey={rule.key(which)}",
+    ]
+    if entity is not None:
+        parts.append(f"EntityPath={entity}")
+    if emulator:
+        # Clients look for exactly this text.
+        parts.append("UseDevelopmentEmulator=true")
+    return ";".join(parts)
+
+
 EMULATOR_RULE = AuthorizationRule(ROOT_RULE, frozenset({Right.MANAGE}), "SAS_KEY_VALUE", "SAS_KEY_VALUE")
 """The rule in every connection string of the official emulator. Its key is public, so it is only for `emulator`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -70,7 +71,7 @@ def catalogue_to_json(catalogue: Catalogue) -> str:
         "tier": catalogue.namespace.tier,
         "next_id": catalogue.next_id,
     }
-    lines = ",\n".join(json.dumps(_written(entity)) for entity in catalogue.entities.values())
+    lines = ",\n".join(json.dumps(_write(entity)) for entity in catalogue.entities.values())
     return f'{json.dumps(head)[:-1]}, "entities": [\n{lines}\n]}}\n'
 
 
@@ -83,7 +84,7 @@ def catalogue_from_json(text: str | bytes) -> Catalogue:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise BadCatalogue(f"its format is not '{FORMAT}'")
     try:
-        entities = [_entity(each) for each in document["entities"]]
+        entities = [_read(each, _ENTITIES[each["is"]]) for each in document["entities"]]
         catalogue = Catalogue(
             int(document["version"]),
             Namespace(str(document["namespace"]), Tier(document["tier"])),
@@ -98,23 +99,23 @@ def catalogue_from_json(text: str | bytes) -> Catalogue:
     return catalogue
 
 
-def _written(value: Entity | Filter | SqlAction | Rule | AuthorizationRule) -> _Object:
+def _write(value: Entity | Filter | SqlAction | Rule | AuthorizationRule) -> _Object:
     kind = type(value)
     written: _Object = {"is": _NAMES[kind]} if kind in _NAMES else {}
     for name in _NAMES_OF_FIELDS[kind]:
-        written[name] = _written_field(name, getattr(value, name))
+        written[name] = _write_field(name, getattr(value, name))
     return written
 
 
-def _written_field(name: str, value: Any) -> Any:
+def _write_field(name: str, value: Any) -> Any:
     if name in ("parameters", "properties"):
         return [[key, _write_value(each)] for key, each in value]
     if name in ("rules", "authorization_rules"):
-        return [_written(each) for each in value]
+        return [_write(each) for each in value]
     if name == "rights":
         return list(Rights(value).order)
     if name == "filter" or (name == "action" and value is not None):
-        return _written(value)
+        return _write(value)
     return value
 
 
@@ -123,50 +124,32 @@ def _write_value(value: FilterValue) -> Any:
     return value if is_json else dict([type_and_text(value)])
 
 
-def _entity(written: _Object) -> Entity:
-    values = dict(written)
-    kind = _ENTITIES[values.pop("is")]
-    values["status"] = EntityStatus(values["status"])
-    if "authorization_rules" in values:
-        values["authorization_rules"] = tuple(map(_authorization_rule, values["authorization_rules"]))
-    if "rules" in values:
-        values["rules"] = tuple(map(_rule, values["rules"]))
-    return _built(kind, values)
-
-
-def _authorization_rule(written: _Object) -> AuthorizationRule:
-    return _built(AuthorizationRule, {**written, "rights": Rights(map(Right, written["rights"]))})
-
-
-def _rule(written: _Object) -> Rule:
-    action = written["action"]
-    return _built(Rule, {**written, "filter": _filter(written["filter"]), "action": action and _action(action)})
-
-
-def _filter(written: _Object) -> Filter:
-    values = dict(written)
-    kind = _FILTERS[values.pop("is")]
-    for name in ("parameters", "properties"):
-        if name in values:
-            values[name] = _parameters(values[name])
-    return _built(kind, values)
-
-
-def _action(written: _Object) -> SqlAction:
-    return _built(SqlAction, {**written, "parameters": _parameters(written["parameters"])})
-
-
-def _built(kind: type[_T], values: _Object) -> _T:
+def _read(written: _Object, kind: type[_T]) -> _T:
+    values = {name: _READERS[name](value) if name in _READERS else value for name, value in written.items()}
+    values.pop("is", None)
     return kind(**values)
 
 
-def _parameters(written: list[list[Any]]) -> Parameters:
-    return tuple((name, _value(value)) for name, value in written)
+def _read_parameters(written: list[list[Any]]) -> Parameters:
+    return tuple((name, _read_value(value)) for name, value in written)
 
 
-def _value(written: Any) -> FilterValue:
+def _read_value(written: Any) -> FilterValue:
     if isinstance(written, dict):
         ((kind, text),) = written.items()
         return PARSERS[kind](text)
     value: FilterValue = written
     return value
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "status": EntityStatus,
+    "rights": lambda rights: Rights(map(Right, rights)),
+    "authorization_rules": lambda rules: tuple(_read(each, AuthorizationRule) for each in rules),
+    "rules": lambda rules: tuple(_read(each, Rule) for each in rules),
+    "filter": lambda given: _read(given, _FILTERS[given["is"]]),
+    "action": lambda action: action and _read(action, SqlAction),
+    "parameters": _read_parameters,
+    "properties": _read_parameters,
+}
+"""How the fields are read that are not as JSON has them."""

@@ -1,4 +1,4 @@
-"""Names of entities: which are valid, and how paths are written and compared."""
+"""Names of entities: which are valid, and how paths are written and compared. How ids of sessions are compared."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")
 def key_of_path(path: str) -> str:
     """Return the key of a path. Two paths that mean the same entity have the same key."""
     return path.lower()
+
+
+def session_key(session: str) -> str:
+    """Return the form in which session ids are compared: those that differ only in letter case are the same session.
+
+    Each character is upper-cased by itself, as .NET's `OrdinalIgnoreCase` does. A character whose upper case is several
+    characters, or is ASCII while it is not, stays as it is.
+    """
+    return session.upper() if session.isascii() else "".join(map(_upper, session))
 
 
 def subscription_path(topic: str, subscription: str) -> str:
@@ -105,3 +114,13 @@ def _bad_characters(name: str) -> BadRequest:
         " numbers, periods (.), hyphens (-), and underscores (_).",
         field="name",
     )
+
+
+def _upper(character: str) -> str:
+    if character.isascii():
+        return character.upper()
+    # The title case is the one-character form of some letters whose upper case has two.
+    for found in (character.upper(), character.title()):
+        if len(found) == 1 and not found.isascii():
+            return found
+    return character

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from oncebus.model.entities.limits import PARTITIONS
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 
 def decided_partition(

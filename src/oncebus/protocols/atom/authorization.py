@@ -26,9 +26,9 @@ def read_rules(node: Element) -> tuple[GivenRule, ...]:
     return tuple(_rule(each) for each in node)
 
 
-def written_rules(rules: Iterable[AuthorizationRule]) -> str:
+def write_rules(rules: Iterable[AuthorizationRule]) -> str:
     """Return the XML element that holds the rules, including their keys."""
-    return markup.tag("AuthorizationRules", "".join(_written(rule) for rule in rules))
+    return markup.tag("AuthorizationRules", "".join(_write(rule) for rule in rules))
 
 
 def _rule(node: Element) -> GivenRule:
@@ -46,7 +46,7 @@ def _rule(node: Element) -> GivenRule:
 _KEYS = ("PrimaryKey", "SecondaryKey")
 
 
-def _written(rule: AuthorizationRule) -> str:
+def _write(rule: AuthorizationRule) -> str:
     content = (
         markup.field("ClaimType", "SharedAccessKey"),
         markup.field("ClaimValue", "None"),

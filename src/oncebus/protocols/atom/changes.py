@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from oncebus.model.access import Grant, Guard
 from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound, Rule
 from oncebus.model.entities.descriptions import blank, forward_targets
-from oncebus.protocols.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
+from oncebus.protocols.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, write_description
 from oncebus.protocols.atom.document import Element
 from oncebus.protocols.atom.entries import RULE, etag_of, matches
-from oncebus.protocols.atom.paths import AtomPath, Shape
-from oncebus.protocols.atom.rules import read_rule, written_rule
+from oncebus.protocols.atom.paths import AtomKind, AtomPath
+from oncebus.protocols.atom.rules import read_rule, write_rule
 from oncebus.protocols.http.errors import Refused
 from oncebus.protocols.management import changes
 from oncebus.protocols.management.changes import Change
@@ -54,17 +54,17 @@ class Asker:
 
 def put(target: AtomPath, description: Element, version: str, asker: Asker) -> Change:
     """Return the change for a PUT request. It creates an entity or rule; with If-Match it updates an existing one."""
-    if target.shape is Shape.RULE:
+    if target.kind is AtomKind.RULE:
         _check_kind(target, description, RULE)
         return _put_rule(target, read_rule(description, target.rule), asker)
-    if target.shape is Shape.SUBSCRIPTION:
+    if target.kind is AtomKind.SUBSCRIPTION:
         _check_kind(target, description, "SubscriptionDescription")
     else:
         _check_kind(target, description, "QueueDescription", "TopicDescription")
     given = read_description(description)
     if version == FIRST_VERSION and "max_message_size_in_kilobytes" in given.values:
         raise BadRequest(f"The property '{MESSAGE_SIZE}' does not exist in the api-version {version}.")
-    is_subscription = target.shape is Shape.SUBSCRIPTION
+    is_subscription = target.kind is AtomKind.SUBSCRIPTION
     new = blank(KINDS[description.name], target.subscription if is_subscription else target.name, target.name)
     if asker.if_match is None:
         return changes.create(new, given, asker.permit)
@@ -77,20 +77,20 @@ def delete(target: AtomPath, asker: Asker) -> Change:
     """Return the change that deletes an entity or rule."""
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
-        if target.shape is Shape.RULE:
+        if target.kind is AtomKind.RULE:
             rule = catalogue.rule(target.name, target.subscription, target.rule)
             asker.check_unchanged(target.path, rule_etag(rule))
             return catalogue.delete_rule(target.name, target.subscription, target.rule)
-        entity = found(catalogue, target)
+        entity = find_entity(catalogue, target)
         asker.check_unchanged(target.path, description_etag(entity))
         return catalogue.deleted(entity)
 
     return how
 
 
-def found(catalogue: Catalogue, target: AtomPath) -> Entity:
+def find_entity(catalogue: Catalogue, target: AtomPath) -> Entity:
     """Return the entity that a path names. Raises `NotFound`."""
-    if target.shape is Shape.SUBSCRIPTION:
+    if target.kind is AtomKind.SUBSCRIPTION:
         return catalogue.subscription(target.name, target.subscription)
     entity = catalogue.find(target.name)
     if entity is None:
@@ -100,12 +100,12 @@ def found(catalogue: Catalogue, target: AtomPath) -> Entity:
 
 def description_etag(entity: Entity) -> str:
     """Return the ETag of an entity's description. Messages do not change it."""
-    return etag_of(written_description(entity))
+    return etag_of(write_description(entity))
 
 
 def rule_etag(rule: Rule) -> str:
     """Return the ETag of a rule."""
-    return etag_of(written_rule(rule))
+    return etag_of(write_rule(rule))
 
 
 def _put_rule(target: AtomPath, rule: Rule, asker: Asker) -> Change:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from oncebus.model.entities import Catalogue, Queue, Subscription, Tier, Topic
 from oncebus.model.entities.descriptions import FORWARDING
 from oncebus.protocols.atom import markup
-from oncebus.protocols.atom.authorization import read_rules, written_rules
+from oncebus.protocols.atom.authorization import read_rules, write_rules
 from oncebus.protocols.atom.document import INSTANCE, Element
 from oncebus.protocols.atom.rules import check_known, read_rule
 from oncebus.protocols.http.times import iso8601
@@ -34,84 +34,32 @@ KINDS: dict[str, type[Queue | Topic | Subscription]] = {
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
 
-_ORDER: dict[type[Queue | Topic | Subscription], tuple[str, ...]] = {
-    Queue: (
-        "LockDuration",
-        "MaxSizeInMegabytes",
-        "RequiresDuplicateDetection",
-        "RequiresSession",
-        "DefaultMessageTimeToLive",
-        "DeadLetteringOnMessageExpiration",
-        "DuplicateDetectionHistoryTimeWindow",
-        "MaxDeliveryCount",
-        "EnableBatchedOperations",
-        "SizeInBytes",
-        "MessageCount",
-        "IsAnonymousAccessible",
-        _RULES,
-        "Status",
-        "ForwardTo",
-        "UserMetadata",
-        "CreatedAt",
-        "UpdatedAt",
-        "AccessedAt",
-        "SupportOrdering",
-        "CountDetails",
-        "AutoDeleteOnIdle",
-        "EnablePartitioning",
-        "ForwardDeadLetteredMessagesTo",
-        "EntityAvailabilityStatus",
-        "EnableExpress",
-        MESSAGE_SIZE,
-    ),
-    Topic: (
-        "DefaultMessageTimeToLive",
-        "MaxSizeInMegabytes",
-        "RequiresDuplicateDetection",
-        "DuplicateDetectionHistoryTimeWindow",
-        "EnableBatchedOperations",
-        "SizeInBytes",
-        "FilteringMessagesBeforePublishing",
-        "IsAnonymousAccessible",
-        _RULES,
-        "Status",
-        "UserMetadata",
-        "CreatedAt",
-        "UpdatedAt",
-        "AccessedAt",
-        "SupportOrdering",
-        "CountDetails",
-        "SubscriptionCount",
-        *FILTER_COUNTS,
-        "AutoDeleteOnIdle",
-        "EnablePartitioning",
-        "EntityAvailabilityStatus",
-        "EnableSubscriptionPartitioning",
-        "EnableExpress",
-        MESSAGE_SIZE,
-    ),
-    Subscription: (
-        "LockDuration",
-        "RequiresSession",
-        "DefaultMessageTimeToLive",
-        "DeadLetteringOnMessageExpiration",
-        "DeadLetteringOnFilterEvaluationExceptions",
-        _DEFAULT_RULE,
-        "MessageCount",
-        "MaxDeliveryCount",
-        "EnableBatchedOperations",
-        "Status",
-        "ForwardTo",
-        "UserMetadata",
-        "CreatedAt",
-        "UpdatedAt",
-        "AccessedAt",
-        "CountDetails",
-        "ForwardDeadLetteredMessagesTo",
-        "AutoDeleteOnIdle",
-        "EntityAvailabilityStatus",
-    ),
+# The service's order of elements.
+_ELEMENTS: dict[type[Queue | Topic | Subscription], str] = {
+    Queue: """
+        LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession DefaultMessageTimeToLive
+        DeadLetteringOnMessageExpiration DuplicateDetectionHistoryTimeWindow MaxDeliveryCount
+        EnableBatchedOperations SizeInBytes MessageCount IsAnonymousAccessible AuthorizationRules Status
+        ForwardTo UserMetadata CreatedAt UpdatedAt AccessedAt SupportOrdering CountDetails AutoDeleteOnIdle
+        EnablePartitioning ForwardDeadLetteredMessagesTo EntityAvailabilityStatus EnableExpress
+        MaxMessageSizeInKilobytes
+    """,
+    Topic: """
+        DefaultMessageTimeToLive MaxSizeInMegabytes RequiresDuplicateDetection
+        DuplicateDetectionHistoryTimeWindow EnableBatchedOperations SizeInBytes
+        FilteringMessagesBeforePublishing IsAnonymousAccessible AuthorizationRules Status UserMetadata CreatedAt
+        UpdatedAt AccessedAt SupportOrdering CountDetails SubscriptionCount SqlFilterCount
+        CorrelationFilterCount AutoDeleteOnIdle EnablePartitioning EntityAvailabilityStatus
+        EnableSubscriptionPartitioning EnableExpress MaxMessageSizeInKilobytes
+    """,
+    Subscription: """
+        LockDuration RequiresSession DefaultMessageTimeToLive DeadLetteringOnMessageExpiration
+        DeadLetteringOnFilterEvaluationExceptions DefaultRuleDescription MessageCount MaxDeliveryCount
+        EnableBatchedOperations Status ForwardTo UserMetadata CreatedAt UpdatedAt AccessedAt CountDetails
+        ForwardDeadLetteredMessagesTo AutoDeleteOnIdle EntityAvailabilityStatus
+    """,
 }
+_ORDER = {kind: names.split() for kind, names in _ELEMENTS.items()}
 
 
 def read_description(node: Element) -> Given:
@@ -136,7 +84,7 @@ def read_description(node: Element) -> Given:
     return Given(values, rules, first)
 
 
-def written_description(
+def write_description(
     entity: Queue | Topic | Subscription,
     runtime: Runtime | None = None,
     *,
@@ -151,7 +99,7 @@ def written_description(
     elements = {name: _property(entity, name, host) for name in PROPERTIES[kind]}
     elements |= _read_only(entity, runtime)
     if not isinstance(entity, Subscription):
-        elements[_RULES] = written_rules(entity.authorization_rules)
+        elements[_RULES] = write_rules(entity.authorization_rules)
     content = "".join(elements.get(name, "") for name in _ORDER[kind] if name not in left_out)
     content += "".join(
         markup.tag(name, markup.text(str(value)), {"xmlns": EXTENSIONS})
@@ -161,7 +109,7 @@ def written_description(
     return markup.tag(NAMES[kind], content, NAMESPACES)
 
 
-def written_namespace(catalogue: Catalogue, now: int) -> tuple[str, int, int]:
+def write_namespace(catalogue: Catalogue, now: int) -> tuple[str, int, int]:
     """Return the XML of a namespace, the time of its creation, and the time of its last change."""
     namespace = catalogue.namespace
     created, updated = namespace_times(catalogue, now)

@@ -38,7 +38,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AtomEntry:
     """An entry of the feed. Times are in microseconds since 1970. `etag` changes when the description changes."""
 
     path: str
@@ -63,14 +63,14 @@ class Entry:
         return markup.tag("entry", "".join(parts), {"xmlns": ATOM} if namespace else None)
 
 
-def entry_response(entry: Entry, site: Site, status: int = 200) -> Response:
+def entry_response(entry: AtomEntry, site: Site, status: int = 200) -> Response:
     """Return the response with one entry."""
     headers = {"etag": entry.etag} if entry.etag is not None else None
     return _response(entry.markup(site), "entry", status, headers)
 
 
 def feed_response(
-    path: str, title: str, entries: Iterable[Entry], site: Site, now: int, skip: int, top: int, has_more: bool
+    path: str, title: str, entries: Iterable[AtomEntry], site: Site, now: int, skip: int, top: int, has_more: bool
 ) -> Response:
     """Return the response with a page of entries.
 

@@ -16,17 +16,17 @@ from oncebus.model.access import AccessRefused, Grant, Guard, Operation, Reason
 from oncebus.model.entities import BadRequest, Catalogue, Entity, Queue, Rule, Subscription, Topic
 from oncebus.model.entities.descriptions import FORWARDING, EntityKind, rules_by_name
 from oncebus.model.entities.names import rule_path
-from oncebus.protocols.atom.changes import FIRST_VERSION, Asker, delete, description_etag, found, put, rule_etag
+from oncebus.protocols.atom.changes import FIRST_VERSION, Asker, delete, description_etag, find_entity, put, rule_etag
 from oncebus.protocols.atom.descriptions import (
     FILTER_COUNTS,
     MESSAGE_SIZE,
     NAMESPACES,
-    written_description,
-    written_namespace,
+    write_description,
+    write_namespace,
 )
-from oncebus.protocols.atom.entries import Entry, Site, entry_response, feed_response, read_entry
-from oncebus.protocols.atom.paths import AtomPath, Shape, target_of
-from oncebus.protocols.atom.rules import written_rule
+from oncebus.protocols.atom.entries import AtomEntry, Site, entry_response, feed_response, read_entry
+from oncebus.protocols.atom.paths import AtomKind, AtomPath, target_of
+from oncebus.protocols.atom.rules import write_rule
 from oncebus.protocols.http.errors import error_answer, error_response, wrong_method
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import PAGE, has_api_version, page_in, query_of
@@ -42,14 +42,8 @@ _HOST = "localhost"
 _NOTHING = "Publicly Listed Services"
 """The title of an empty feed. By it, the client for Go knows that there is no such entity."""
 
-_LISTS = {Shape.QUEUES: "Queues", Shape.TOPICS: "Topics", Shape.SUBSCRIPTIONS: "Subscriptions", Shape.RULES: "Rules"}
-_NAMES = {
-    Shape.SUBSCRIPTION: "Subscription",
-    Shape.SUBSCRIPTIONS: "Subscriptions",
-    Shape.RULE: "Rule",
-    Shape.RULES: "Rules",
-}
-"""What the operations on subscriptions and rules are named after, in errors."""
+_LISTS = (AtomKind.QUEUES, AtomKind.TOPICS, AtomKind.SUBSCRIPTIONS, AtomKind.RULES)
+_BELOW_TOPICS = (AtomKind.SUBSCRIPTION, AtomKind.SUBSCRIPTIONS, AtomKind.RULE, AtomKind.RULES)
 
 _SUPPLEMENTARY = dict(
     zip(FORWARDING, ("ServiceBusSupplementaryAuthorization", "ServiceBusDlqSupplementaryAuthorization"), strict=True)
@@ -70,7 +64,7 @@ class Atom:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
-        return await answered(request, self._respond(request), lambda error: _tracked(error, request))
+        return await answered(request, self._respond(request), lambda error: _answer_with_tracker(error, request))
 
     def owns(self, scope: Scope) -> bool:
         """Return whether a request manages entities. It has an api-version, except at the root."""
@@ -83,7 +77,7 @@ class Atom:
         query = query_of(request.scope["query_string"])
         target = target_of(request.scope["raw_path"])
         site = self._site(request, query)
-        is_one = target.shape in (Shape.ENTITY, Shape.SUBSCRIPTION, Shape.RULE)
+        is_one = target.kind in (AtomKind.ENTITY, AtomKind.SUBSCRIPTION, AtomKind.RULE)
         if request.method not in (("GET", "PUT", "DELETE") if is_one else ("GET",)):
             raise wrong_method(request.method, ["GET", "PUT", "DELETE"] if is_one else ["GET"])
         if request.method == "GET" and target.name and self._broker.catalogue.find(target.name) is None:
@@ -97,7 +91,7 @@ class Atom:
             return Response(b"", 200)
         if is_one:
             return entry_response(await self._entry(self._broker.catalogue, target, site), site)
-        if target.shape is Shape.NAMESPACE:
+        if target.kind is AtomKind.NAMESPACE:
             return self._namespace(site)
         return await self._list(target, query, site)
 
@@ -106,10 +100,10 @@ class Atom:
         try:
             self._guard.require(grant, operation, target.path)
         except AccessRefused as error:
-            name = _NAMES.get(target.shape)
-            if name is None or error.reason is Reason.EXPIRED:
+            if target.kind not in _BELOW_TOPICS or error.reason is Reason.EXPIRED:
                 raise
-            verb = "Enumerate" if target.shape in _LISTS else request.method.capitalize()
+            name = target.kind.value.capitalize()
+            verb = "Enumerate" if target.kind in _LISTS else request.method.capitalize()
             raise AccessRefused(
                 error.reason,
                 f"SubCode=40100. Unauthorized: access is denied for the operation '{verb}{name}' on the endpoint "
@@ -144,16 +138,16 @@ class Atom:
         tokens = {field: headers.get(name) for field, name in _SUPPLEMENTARY.items()}
         return Asker(self._guard, grant, headers.get("if-match"), tokens)
 
-    async def _entry(self, catalogue: Catalogue, target: AtomPath, site: Site) -> Entry:
-        if target.shape is Shape.RULE:
+    async def _entry(self, catalogue: Catalogue, target: AtomPath, site: Site) -> AtomEntry:
+        if target.kind is AtomKind.RULE:
             subscription = catalogue.subscription(target.name, target.subscription)
             return _rule_entry(subscription, catalogue.rule(target.name, target.subscription, target.rule))
-        entity = found(catalogue, target)
+        entity = find_entity(catalogue, target)
         return _entry_of(entity, await self._observer.runtime_of(entity), site)
 
     def _namespace(self, site: Site) -> Response:
-        content, created, updated = written_namespace(self._broker.catalogue, self._broker.clock.now())
-        return entry_response(Entry("$namespaceinfo", site.author, created, updated, content), site)
+        content, created, updated = write_namespace(self._broker.catalogue, self._broker.clock.now())
+        return entry_response(AtomEntry("$namespaceinfo", site.author, created, updated, content), site)
 
     # Lists
 
@@ -162,20 +156,22 @@ class Atom:
             raise BadRequest("The parameter '$filter' is not supported. List all entities, and filter them yourself.")
         skip, top = page_in(query, self._limits.page)
         catalogue = self._broker.catalogue
-        entries: list[Entry]
-        if target.shape is Shape.RULES:
+        entries: list[AtomEntry]
+        if target.kind is AtomKind.RULES:
             subscription = catalogue.subscription(target.name, target.subscription)
             rules, has_more = _page(rules_by_name(subscription), skip, top)
             entries = [_rule_entry(subscription, rule) for rule in rules]
         else:
-            page, has_more = _page(_listed(catalogue, target), skip, top)
+            kinds: dict[AtomKind, EntityKind] = {AtomKind.QUEUES: Queue, AtomKind.TOPICS: Topic}
+            entities = catalogue.listed(kinds.get(target.kind, Subscription), target.name)
+            page, has_more = _page(entities, skip, top)
             runtimes = await self._observer.runtimes_of(page)
             entries = [_entry_of(entity, runtime, site) for entity, runtime in zip(page, runtimes, strict=True)]
         now = self._broker.clock.now()
-        return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
+        return feed_response(target.path, target.kind.value.capitalize(), entries, site, now, skip, top, has_more)
 
 
-def _tracked(error: Exception, request: HttpRequest) -> Response:
+def _answer_with_tracker(error: Exception, request: HttpRequest) -> Response:
     """Return the response to a request that failed. Its text ends as the service's texts do: clients search for it."""
     status, text, headers = error_answer(error)
     path = unquote(request.scope["raw_path"].decode("ascii", "replace"), errors="replace").strip("/")
@@ -188,30 +184,25 @@ def _operation(request: HttpRequest, target: AtomPath) -> Operation:
         return Operation.UPDATE_ENTITY if "if-match" in request.headers else Operation.CREATE_ENTITY
     if request.method == "DELETE":
         return Operation.DELETE_ENTITY
-    if target.shape in (Shape.RULE, Shape.RULES):
+    if target.kind in (AtomKind.RULE, AtomKind.RULES):
         return Operation.READ_RULES
-    if target.shape is Shape.NAMESPACE:
+    if target.kind is AtomKind.NAMESPACE:
         return Operation.NAMESPACE_INFO
-    return Operation.ENUMERATE if target.shape in _LISTS else Operation.READ_ENTITY
+    return Operation.ENUMERATE if target.kind in _LISTS else Operation.READ_ENTITY
 
 
-def _entry_of(entity: Entity, runtime: Runtime, site: Site) -> Entry:
+def _entry_of(entity: Entity, runtime: Runtime, site: Site) -> AtomEntry:
     left_out: set[str] = {MESSAGE_SIZE} if site.api_version == FIRST_VERSION else set()
     if site.api_version != _LAST_VERSION:
         left_out.update(FILTER_COUNTS)
-    content = written_description(entity, runtime, host=site.host, left_out=frozenset(left_out))
-    return Entry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
+    content = write_description(entity, runtime, host=site.host, left_out=frozenset(left_out))
+    return AtomEntry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
 
 
-def _rule_entry(subscription: Subscription, rule: Rule) -> Entry:
+def _rule_entry(subscription: Subscription, rule: Rule) -> AtomEntry:
     path = rule_path(subscription.topic, subscription.name, rule.name)
-    content = written_rule(rule, attributes=NAMESPACES)
-    return Entry(path, rule.name, rule.created_at, rule.created_at, content, rule_etag(rule))
-
-
-def _listed(catalogue: Catalogue, target: AtomPath) -> Sequence[Entity]:
-    kinds: dict[Shape, EntityKind] = {Shape.QUEUES: Queue, Shape.TOPICS: Topic, Shape.SUBSCRIPTIONS: Subscription}
-    return catalogue.listed(kinds[target.shape], target.name)
+    content = write_rule(rule, attributes=NAMESPACES)
+    return AtomEntry(path, rule.name, rule.created_at, rule.created_at, content, rule_etag(rule))
 
 
 def _page(items: Sequence[T], skip: int, top: int) -> tuple[Sequence[T], bool]:

@@ -19,7 +19,7 @@ def text(value: str) -> str:
 
 def tag(name: str, content: str = "", attributes: Mapping[str, str] | None = None) -> str:
     """Return an element. `content` is XML already, so it is not escaped."""
-    given = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
+    given = "".join(f' {key}="{_quote(value)}"' for key, value in (attributes or {}).items())
     return f"<{name}{given}>{content}</{name}>" if content else f"<{name}{given}/>"
 
 
@@ -28,5 +28,5 @@ def field(name: str, value: str) -> str:
     return tag(name, text(value))
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return escape(NOT_XML.sub("\ufffd", value), _IN_ATTRIBUTES)

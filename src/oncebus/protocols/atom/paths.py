@@ -22,7 +22,7 @@ from oncebus.protocols.http.paths import segments_of
 from oncebus.values.errors import shown
 
 
-class Shape(enum.Enum):
+class AtomKind(enum.Enum):
     """The kind of resource that a path names."""
 
     NAMESPACE = "namespace"
@@ -38,7 +38,7 @@ class Shape(enum.Enum):
 class AtomPath(NamedTuple):
     """The parts of a path. `name` is the name of a queue or topic."""
 
-    shape: Shape
+    kind: AtomKind
     name: str = ""
     subscription: str = ""
     rule: str = ""
@@ -46,18 +46,18 @@ class AtomPath(NamedTuple):
     @property
     def path(self) -> str:
         """Return the normalised path. A request's token must be valid for this path."""
-        match self.shape:
-            case Shape.NAMESPACE:
+        match self.kind:
+            case AtomKind.NAMESPACE:
                 return "$namespaceinfo"
-            case Shape.QUEUES | Shape.TOPICS:
-                return f"$Resources/{self.shape.value}"
-            case Shape.SUBSCRIPTIONS:
+            case AtomKind.QUEUES | AtomKind.TOPICS:
+                return f"$Resources/{self.kind.value}"
+            case AtomKind.SUBSCRIPTIONS:
                 return f"{self.name}/{SUBSCRIPTIONS}"
-            case Shape.SUBSCRIPTION:
+            case AtomKind.SUBSCRIPTION:
                 return subscription_path(self.name, self.subscription)
-            case Shape.RULES:
+            case AtomKind.RULES:
                 return f"{subscription_path(self.name, self.subscription)}/Rules"
-            case Shape.RULE:
+            case AtomKind.RULE:
                 return rule_path(self.name, self.subscription, self.rule)
         return self.name
 
@@ -67,24 +67,24 @@ def target_of(raw_path: bytes) -> AtomPath:
     segments = "/".join(segments_of(raw_path)).split("/")
     words = [segment.lower() for segment in segments]
     if words == ["$namespaceinfo"]:
-        return AtomPath(Shape.NAMESPACE)
+        return AtomPath(AtomKind.NAMESPACE)
     if words[0] == "$resources":
         if words[1:] not in (["queues"], ["topics"]):
             raise Refused(
                 404, f"There is no list at the path {shown('/'.join(segments))}. The lists are queues and topics."
             )
-        return AtomPath(Shape(words[1]))
+        return AtomPath(AtomKind(words[1]))
     if words[-1] == "$deadletterqueue":
         raise BadRequest(f"The path {shown('/'.join(segments))} is a sub-queue, which has no description of its own.")
     if SUBSCRIPTIONS.lower() not in words[1:]:
-        return AtomPath(Shape.ENTITY, "/".join(segments))
+        return AtomPath(AtomKind.ENTITY, "/".join(segments))
     at = words.index(SUBSCRIPTIONS.lower(), 1)
     topic, below = "/".join(segments[:at]), segments[at + 1 :]
     if not below:
-        return AtomPath(Shape.SUBSCRIPTIONS, topic)
+        return AtomPath(AtomKind.SUBSCRIPTIONS, topic)
     if len(below) == 1:
-        return AtomPath(Shape.SUBSCRIPTION, topic, below[0])
+        return AtomPath(AtomKind.SUBSCRIPTION, topic, below[0])
     if words[at + 2] == "rules" and len(below) <= 3:
-        shape = Shape.RULES if len(below) == 2 else Shape.RULE
-        return AtomPath(shape, topic, below[0], "" if len(below) == 2 else below[2])
+        kind = AtomKind.RULES if len(below) == 2 else AtomKind.RULE
+        return AtomPath(kind, topic, below[0], "" if len(below) == 2 else below[2])
     raise Refused(404, f"There is nothing at the path {shown('/'.join(segments))}.")

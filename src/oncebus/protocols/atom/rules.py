@@ -43,11 +43,11 @@ def read_rule(node: Element, name: str | None = None) -> Rule:
     )
 
 
-def written_rule(rule: Rule, name: str = "RuleDescription", attributes: dict[str, str] | None = None) -> str:
+def write_rule(rule: Rule, name: str = "RuleDescription", attributes: dict[str, str] | None = None) -> str:
     """Return the element that describes a rule."""
     content = (
-        _written_filter(rule.filter),
-        _written_action(rule.action),
+        _write_filter(rule.filter),
+        _write_action(rule.action),
         markup.field("CreatedAt", iso8601(rule.created_at)),
         markup.field("Name", rule.name),
     )
@@ -111,7 +111,7 @@ def _is_preprocessed(node: Element) -> bool:
     return child is not None and child.text.strip().lower() in ("true", "1")
 
 
-def _written_filter(given: Filter) -> str:
+def _write_filter(given: Filter) -> str:
     if isinstance(given, CorrelationFilter):
         texts = {name: getattr(given, field) for name, field in CORRELATED.items()}
         content = "".join(markup.field(name, value) for name, value in texts.items() if value is not None)
@@ -126,7 +126,7 @@ def _written_filter(given: Filter) -> str:
     return markup.tag("Filter", content, {"i:type": "TrueFilter" if is_true else "FalseFilter"})
 
 
-def _written_action(action: SqlAction | None) -> str:
+def _write_action(action: SqlAction | None) -> str:
     if action is None:
         return markup.tag("Action", "", {"i:type": "EmptyRuleAction"})
     return markup.tag("Action", _sql(action), {"i:type": "SqlRuleAction"})

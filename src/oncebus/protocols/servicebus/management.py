@@ -12,7 +12,7 @@ from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.broker.transactions import RequestUnfinished, UnknownTransaction, Work
 from oncebus.model.entities import Subscription
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 from oncebus.protocols.servicebus.arguments import Arguments
 from oncebus.protocols.servicebus.attached import Attached, Client
 from oncebus.protocols.servicebus.errors import Refused

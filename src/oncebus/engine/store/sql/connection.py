@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from oncebus.engine.store.errors import StoreError, StoreFull, StoreInUse, StoreMismatch
 from oncebus.engine.store.sql.schema import APPLICATION, TABLES, VERSION
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 _PAGE_BYTES = 4096
 _CACHE_KIB = 64 * 1024

@@ -11,7 +11,7 @@ from oncebus.engine.store.sql.body_files import BodyFileTable
 from oncebus.engine.store.sql.connection import Connection, Execute, portions
 from oncebus.engine.store.sql.counters import Counters
 from oncebus.engine.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 _COPY = ", ".join(f"m.{name}" for name in Copy._fields)
 _FULL = (

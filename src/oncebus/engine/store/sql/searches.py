@@ -12,7 +12,7 @@ from typing import Any
 from oncebus.engine.store.sql.connection import Connection, portions
 from oncebus.engine.store.sql.messages import copies_where
 from oncebus.engine.store.values import Copy, Found
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 _FOUND = "m.id, m.entity, m.sub_queue, m.sequence, m.stage, m.enqueued"
 _HIGHEST = 2**63 - 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from oncebus.engine.store.sql.connection import Connection
 from oncebus.engine.store.values import SessionLock
-from oncebus.model.entities.session_ids import session_key
+from oncebus.model.entities.names import session_key
 
 
 class SessionRow(NamedTuple):
