@@ -1,14 +1,16 @@
 """The counts of each entity, and those of the namespace.
 
-They are in memory during a transaction, and are written when it ends, one row per entity.
+The table gets only changes, never a value that somebody read before. They are in memory until their transaction ends,
+and are then written, one row per entity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from operator import add
 
-from oncebus.engine.store.sql.connection import Connection
+from oncebus.engine.store.sql.connection import Connection, portions
 from oncebus.engine.store.values import NAMESPACE, Counts, Stage, SubQueue
 
 COPIES = "copies"
@@ -16,7 +18,6 @@ _COLUMNS = (*(field.name for field in fields(Counts)), COPIES)
 _INDEX = {name: index for index, name in enumerate(_COLUMNS)}
 _SIZE, _NEW = _INDEX["size"], _INDEX["new"]
 _NOW = ("active", "dead_letter", "scheduled", "transfer", "transfer_dead_letter", "deferred", "size")
-_HELD_NOW = frozenset(_INDEX[name] for name in _NOW)
 """The counts that tell what an entity holds. The others are totals."""
 
 _MAIN = {
@@ -38,24 +39,27 @@ _HELD: dict[tuple[int, int], int] = {
 
 _READ = f"SELECT {', '.join(_COLUMNS)} FROM counter WHERE entity = ?"
 _READ_ALL = f"SELECT {', '.join(f'coalesce(sum({name}), 0)' for name in _COLUMNS)} FROM counter"
-_WRITE = (
-    f"INSERT INTO counter (entity, {', '.join(_COLUMNS)}) VALUES",
-    f"(?{', ?' * len(_COLUMNS)})",
-    f"ON CONFLICT (entity) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS)}",
+_INSERT = f"INSERT INTO counter (entity, {', '.join(_COLUMNS)})"
+_ROW = f"(?{', ?' * len(_COLUMNS)})"
+_ADD = "ON CONFLICT (entity) DO UPDATE SET " + ", ".join(
+    f"{name} = counter.{name} + excluded.{name}" for name in _COLUMNS
 )
+_TOTALS = ", ".join("0" if name in _NOW else f"coalesce(sum({name}), 0)" for name in _COLUMNS)
 
 
 class Counters:
     """The counters of all entities. They are exact at any time, even inside a transaction.
 
-    Reading them again is free. The counts of the namespace, under `NAMESPACE`, are the sum of all rows, in memory. The
-    row with the id `NAMESPACE` has the totals of deleted entities.
+    Reading them again costs no statement. The counts of the namespace, under `NAMESPACE`, are the sum of all rows, in
+    memory. The row with the id `NAMESPACE` has the totals of deleted entities.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # What the table has, of entities that were read.
         self._known: dict[int, list[int]] = {}
-        self._changed: set[int] = set()
+        # What this transaction has changed and the table does not have yet.
+        self._changes: dict[int, list[int]] = {}
         # For samples: the values at the last sample, and the entities that may have others by now.
         self._sampled: dict[int, tuple[int, ...]] = {}
         self._unsampled: set[int] = set()
@@ -71,40 +75,38 @@ class Counters:
 
     def size(self, entity: int) -> int:
         """Return how many bytes an entity holds."""
-        return self._values(entity)[_SIZE]
+        change = self._changes.get(entity)
+        return self._table_values(entity)[_SIZE] + (change[_SIZE] if change else 0)
 
     def count(self, entity: int, name: str, number: int) -> None:
         """Add `number` to the count called `name`.
 
         `COPIES` are the new messages of a subscription: in the namespace, each message is new once.
         """
-        self._changed.add(entity)
         index = _INDEX[name]
-        self._values(entity)[index] += number
-        self._values(NAMESPACE)[index] += number
+        self._change(entity)[index] += number
+        self._change(NAMESPACE)[index] += number
 
     def hold(self, entity: int, sub_queue: int, stage: int, number: int, size: int) -> None:
         """Count messages that entered a (sub-queue, stage) of an entity or, with negative numbers, left it."""
-        self._changed.add(entity)
         index = _HELD[sub_queue, stage]
-        for values in (self._values(entity), self._values(NAMESPACE)):
-            values[index] += number
-            values[_SIZE] += size
+        for change in (self._change(entity), self._change(NAMESPACE)):
+            change[index] += number
+            change[_SIZE] += size
 
     def move(self, entity: int, before: tuple[int, int], after: tuple[int, int]) -> None:
         """Count a message that moved from one (sub-queue, stage) to another."""
         if (left := _HELD[before]) != (entered := _HELD[after]):
-            self._changed.add(entity)
-            for values in (self._values(entity), self._values(NAMESPACE)):
-                values[left] -= 1
-                values[entered] += 1
+            for change in (self._change(entity), self._change(NAMESPACE)):
+                change[left] -= 1
+                change[entered] += 1
 
     def unsampled(self) -> list[tuple[int, Counts, Counts]]:
         """Return each entity that changed since the last call, with its counts then and now.
 
         If the transaction fails, they are returned again.
         """
-        self._unsampled |= self._changed
+        self._unsampled |= self._changes.keys()
         if self._unsampled:
             self._unsampled.add(NAMESPACE)
         found = []
@@ -118,28 +120,38 @@ class Counters:
 
     def delete(self, entities: Sequence[int]) -> None:
         """Forget all counts of these entities. Their totals remain in those of the namespace."""
-        together = self._values(NAMESPACE)
-        row = self._connection.execute(_READ, (NAMESPACE,)).fetchone()
-        gone = list(row) if row else [0] * len(_COLUMNS)
+        # A sample compares with the values from before.
+        self._table_values(NAMESPACE)
+        self._write()
+        for some in portions(entities):
+            marks = ", ".join("?" * len(some))
+            self._connection.execute(
+                f"{_INSERT} SELECT {NAMESPACE}, {_TOTALS} FROM counter WHERE entity IN ({marks}) {_ADD}", tuple(some)
+            )
+            self._connection.execute(f"DELETE FROM counter WHERE entity IN ({marks})", tuple(some))
+        for entity in (*entities, NAMESPACE):
+            self._known.pop(entity, None)
         for entity in entities:
-            for index, value in enumerate(self._values(entity)):
-                if index in _HELD_NOW:
-                    together[index] -= value
-                else:
-                    gone[index] += value
-            del self._known[entity]
-            self._changed.discard(entity)
             self._unsampled.discard(entity)
             self._sampling.pop(entity, None)
             self._sampled.pop(entity, None)
         self._unsampled.add(NAMESPACE)
-        self._connection.execute_values(_WRITE[0], _WRITE[1], [(NAMESPACE, *gone)], _WRITE[2])
-        self._connection.executemany("DELETE FROM counter WHERE entity = ?", [(entity,) for entity in entities])
+
+    def _change(self, entity: int) -> list[int]:
+        change = self._changes.get(entity)
+        if change is None:
+            # A sample compares with the values from before.
+            self._table_values(entity)
+            change = self._changes[entity] = [0] * len(_COLUMNS)
+        return change
 
     def _values(self, entity: int) -> list[int]:
+        values, change = self._table_values(entity), self._changes.get(entity)
+        return values if change is None else list(map(add, values, change))
+
+    def _table_values(self, entity: int) -> list[int]:
         values = self._known.get(entity)
         if values is None:
-            # The sum has no change of this transaction that is not in the table yet: each one reads the sum first.
             read = (_READ_ALL, ()) if entity == NAMESPACE else (_READ, (entity,))
             row = self._connection.execute(*read).fetchone()
             values = self._known[entity] = list(row) if row else [0] * len(_COLUMNS)
@@ -147,11 +159,15 @@ class Counters:
         return values
 
     def _write(self) -> None:
-        start, marks, end = _WRITE
-        rows = [(entity, *self._known[entity]) for entity in self._changed]
-        self._connection.execute_values(start, marks, rows, end)
-        self._unsampled |= self._changed
-        self._changed.clear()
+        if not self._changes:
+            return
+        for entity in self._changes:
+            self._known[entity] = self._values(entity)
+        del self._changes[NAMESPACE]
+        rows = [(entity, *change) for entity, change in self._changes.items()]
+        self._connection.execute_values(f"{_INSERT} VALUES", _ROW, rows, _ADD)
+        self._unsampled |= self._changes.keys()
+        self._changes.clear()
 
     def _end_sampling(self) -> None:
         if self._sampling:
@@ -161,7 +177,7 @@ class Counters:
 
     def _forget(self) -> None:
         self._known.clear()
-        self._changed.clear()
+        self._changes.clear()
         self._sampling.clear()
 
 

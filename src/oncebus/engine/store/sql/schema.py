@@ -88,11 +88,11 @@ CREATE TABLE counter (
     unrouted BIGINT NOT NULL,
     discarded BIGINT NOT NULL,
     quarantined BIGINT NOT NULL,
-    copies BIGINT NOT NULL DEFAULT 0,
-    outgoing BIGINT NOT NULL DEFAULT 0,
-    completed BIGINT NOT NULL DEFAULT 0,
-    abandoned BIGINT NOT NULL DEFAULT 0,
-    expired BIGINT NOT NULL DEFAULT 0
+    copies BIGINT NOT NULL,
+    outgoing BIGINT NOT NULL,
+    completed BIGINT NOT NULL,
+    abandoned BIGINT NOT NULL,
+    expired BIGINT NOT NULL
 );
 
 CREATE TABLE highest (
