@@ -1,9 +1,9 @@
 """Lives of a ledger: random sequences of everything that happens to one, compared with the reference after each step.
 
 A life has batches of a query, batches in `foreachBatch` or batches outside a query, repetitions, restored checkpoints,
-forgets, asides, compactions and changes of the number of parts. Any of them may die before any change of a file. Tasks
-and compactions may also be *held*: they stop before a change, a listing or a read, others do their work, and later they
-go on as if nothing had happened. So a task may outlive its driver, before or after it has claimed a generation, and an
+forgets, asides and changes of the number of parts. Any of them may die before any change of a file. Tasks may also be
+*held*: they stop before a change, a listing or a read, others do their work, and later they go on as if nothing had
+happened. So a task may outlive its driver, before or after it has claimed a generation, and an
 attempt may go on when the runs that it saw are gone.
 """
 
@@ -24,7 +24,6 @@ import pytest
 
 from oncebus.detection import judge
 from oncebus.ledger import LANES, CheckpointTooOld, Ledger, LedgerBatch, LedgerInUse, Owner, Writer, writers
-from oncebus.ledger.forgetting import forget
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
@@ -81,7 +80,7 @@ class Life:
         """The token of the aside that is open."""
 
     def live(self, steps: int) -> None:
-        actions = [self._batch] * 6 + [self._compact]
+        actions = [self._batch] * 6
         if not self._is_calm or self._kind is Kind.OUTSIDE:
             actions += [self._forget]
         if not self._is_calm and self._kind is not Kind.OUTSIDE:
@@ -123,7 +122,7 @@ class Life:
 
     def _compare(self) -> None:
         """Check the files, and ask about each key at several times."""
-        found = self._ledger.verify()
+        found = self._ledger.check()
         assert found.problems == [], [str(problem) for problem in found.problems]
         visible = self._ledger.listing().visible()
         recall = RecallFrom([self._ledger._run(name) for name in visible if name.size])
@@ -311,7 +310,7 @@ class Life:
         def run(ledger: Ledger) -> int:
             is_aside = self._kind is not Kind.OUTSIDE
             opened = ledger.batch(checkpoint=self._checkpoint.folder) if is_aside else ledger.batch()
-            return forget(ledger, opened, digests[:, 0].copy(), digests[:, 1].copy())
+            return ledger._forget(opened, digests[:, 0].copy(), digests[:, 1].copy())
 
         before = self._ledger.newest()
         if self._chance.random() < 0.4:
@@ -351,15 +350,6 @@ class Life:
             assert self._reference.join(model, since)
             self._before = []
         self._figures["asides"] += 1
-
-    def _compact(self) -> None:
-        if self._chance.random() < 0.6:
-            self._harm(lambda ledger: ledger.compact(lambda _: False))
-        try:
-            Ledger.open(self._folder).compact(lambda _: False)
-            self._figures["compactions"] += 1
-        except LedgerInUse:
-            assert self._held
 
     def _harm(self, work: Callable[[Ledger], object], *, may_be_held: bool = True) -> None:
         """Do some work in a process of its own that dies or is held before one of its operations, if it gets there."""

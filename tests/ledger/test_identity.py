@@ -20,11 +20,12 @@ from oncebus.ledger import (
     LedgerMismatch,
     LedgerNotShared,
     NotRepeatable,
+    TaskLedger,
     Writer,
 )
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import Position, RunName
-from oncebus.ledger.storage import Piece
+from oncebus.ledger.storage import Piece, storage_at
 from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
 from tests.ledger.owners import ELSEWHERE, HERE
 from tests.ledger.test_generations import write
@@ -161,9 +162,9 @@ def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path) -> None:
     identity = here.describe_or_check(KEY)
     assert here.describe_or_check(KEY) == identity
     with pytest.raises(LedgerNotShared, match=r"cannot see the driver's ledger at '.*there': it finds no ledger there"):
-        Ledger.open(tmp_path / "there", identity=identity).join(Writer("a", "one", HERE), 0)
+        TaskLedger.at(str(tmp_path / "there"), identity).join(Writer("a", "one", HERE), 0)
     assert Ledger.open(tmp_path / "there").describe_or_check(KEY) != identity
-    there = Ledger.open(tmp_path / "there", identity=identity)
+    there = Ledger(storage_at(tmp_path / "there"), identity)
     for use in (there.summary, there.batch, lambda: there.join(Writer("a", "one", HERE), 0)):
         with pytest.raises(LedgerNotShared, match=r"ledger at '.*there': it finds another ledger there"):
             use()

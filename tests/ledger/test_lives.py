@@ -39,7 +39,6 @@ def test_lives() -> None:
         "stalled for long",
         "forgets",
         "asides",
-        "compactions",
     )
     assert min(figures[name] for name in events) > 3, figures
     assert figures["drivers refused"] > 0, figures

@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.ledger import Ledger, Owner
+from oncebus.ledger import Owner
 from oncebus.ledger.storage import storage_at
-from tests.histories import START
 from tests.ledger.owners import HERE
-from tests.ledger.test_compaction import files
-from tests.ledger.test_forgetting import accepted
 
-RACING, COMPACTING = (Path(__file__).with_name(name) for name in ("racing.py", "compacting.py"))
+RACING = Path(__file__).with_name("racing.py")
 
 
 def test_an_owner_is_alive_until_its_process_ends() -> None:
@@ -69,36 +66,3 @@ def test_exactly_one_of_two_claims_at_the_same_moment_wins(location: str) -> Non
 @pytest.mark.torture
 def test_exactly_one_of_two_claims_wins_every_time(location: str) -> None:
     race(location, 2000)
-
-
-@pytest.mark.parametrize(
-    ("steps", "last"),
-    [
-        (["publish"], "delete"),
-        (["publish", "delete", "delete", "publish"], "delete"),
-        (["publish", "delete", "delete", "publish", "delete"], "publish"),
-    ],
-    ids=["marked", "merged", "half done"],
-)
-def test_a_compaction_that_is_killed_changes_nothing(tmp_path: Path, steps: list[str], last: str) -> None:
-    """Killed before it changes anything, between a merge and the end of the old runs, or between two parts."""
-    ledger = Ledger.open(tmp_path / "ledger")
-    for number in range(4):
-        accepted(ledger, [f"k{number}", f"kk{number}"], START + number)
-    command = [sys.executable, str(COMPACTING), ledger.location]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for step in steps:
-            assert process.stdout.readline() == f"{step}\n"
-            process.stdin.write("\n")
-            process.stdin.flush()
-        assert process.stdout.readline() == f"{last}\n"
-        process.kill()
-    assert [name for name in files(ledger) if name.startswith("aside-")]
-    assert ledger.verify().problems == []
-    assert accepted(ledger, [f"k{number}" for number in range(5)], START + 5) == ["k4"]
-    ledger.compact()
-    assert not [name for name in files(ledger) if name.startswith("aside-")]
-    assert (ledger.summary().ids, ledger.summary().runs) == (9, 3)
-    assert accepted(ledger, [f"{k}{number}" for k in ("k", "kk") for number in range(4)], START + 5) == []

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.ledger import run as run_module
+from oncebus.ledger.check import problems_of
 from oncebus.ledger.names import Position, RunName
 from oncebus.ledger.run import Run, encode_run
-from oncebus.ledger.run_check import problems_of
 from oncebus.ledger.run_header import HEADER_BYTES, RunHeader
 from tests.ledger.test_run import entries_of, near_rows, rows
 

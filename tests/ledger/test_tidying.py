@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from oncebus.detection import Policy, judge
-from oncebus.ledger import Generation, Ledger, Owner, Writer
+from oncebus.ledger import Generation, Ledger, LedgerInUse, Owner, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from tests.histories import EVER, SECOND, START, rows_of
 from tests.ledger.owners import HERE
+from tests.ledger.test_forgetting import accepted
 from tests.ledger.test_ledger_properties import eager
 from tests.reference import Forget, Message
 
@@ -59,7 +61,7 @@ def test_a_merge_takes_all_runs_of_a_batch_or_none(ledger: Ledger, at: int) -> N
         keys.append(f"k{number}")
     assert any(run.is_merged for run in ledger.listing().runs)
     assert batch(ledger, [*keys, "more", "most", "new"]) == [["new"]]
-    assert ledger.verify().problems == []
+    assert ledger.check().problems == []
 
 
 def is_remembered(location: str, key: str) -> bool:
@@ -113,8 +115,7 @@ def test_a_repeated_forget_writes_the_same_run_after_a_merge(ledger: Ledger) -> 
     assert [run.last.batch for run in ledger.listing().runs].count(6) == 1
 
 
-@pytest.mark.parametrize("compacts", [False, True])
-def test_merges_that_overlap_lose_no_key(ledger: Ledger, compacts: bool) -> None:
+def test_merges_that_overlap_lose_no_key(ledger: Ledger) -> None:
     """Two processes have merged different runs of one part: a task that Spark gave up went on beside its successor."""
     generation = ledger.join(Writer("aa", "query", HERE), 0)
     keys = [f"k{number}" for number in range(10)]
@@ -122,15 +123,31 @@ def test_merges_that_overlap_lose_no_key(ledger: Ledger, compacts: bool) -> None
         new_keys(ledger, generation, number, [key], START)
     visible = ledger.listing().visible()
     for chosen in (visible[:5], visible[3:8]):
-        ledger.merge(chosen, "bb", START)
-    assert [problem.file[:12] for problem in ledger.verify().problems] == ["run-1.3-1.7-"]
+        ledger._merge(chosen, "bb", START)
+    assert [problem.file[:12] for problem in ledger.check().problems] == ["run-1.3-1.7-"]
     with eager(1, 2):
         for number in range(10, 18):
             assert new_keys(ledger, generation, number, [*keys, f"k{number}"], START) == [f"k{number}"]
             keys.append(f"k{number}")
-            if compacts:
-                ledger.compact(lambda _: False)
-            else:
-                ledger.tidy(generation, number, part=0, parts=1)
-    assert ledger.verify().problems == [], "the next merges have put them together"
+            ledger.tidy(generation, number, part=0, parts=1)
+    assert ledger.check().problems == [], "the next merges have put them together"
     assert len(ledger.listing().runs) < 10
+
+
+def test_the_next_batch_deletes_what_a_dead_one_left(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "batches")
+    accepted(ledger, ["a", "bb"])
+    dead = ledger.batch()
+    dead.begin(lambda _: False, HERE)
+    ledger.judge(rows_of([Message("x", START, 1, WINDOW)]), dead.generation, 0, part=1, parts=2, clock=2**62)
+    unfinished = Path(ledger.location, ".tmp-old")
+    unfinished.write_bytes(b"half a run")
+    os.utime(unfinished, (0, 0))
+    assert (ledger.overview().unclaimed.count, ledger.overview().leftovers.count) == (1, 1)
+    accepted(ledger, ["c", "dd"])
+    assert not unfinished.exists()
+    found = ledger.check()
+    assert (found.notes, found.leftovers) == ([], [])
+    # If the batch is alive after all, it loses no keys without saying so.
+    with pytest.raises(LedgerInUse, match="Another writer wrote to ledger"):
+        dead.commit()

@@ -149,7 +149,7 @@ class Trial(StreamFiles):
         print(f"\n{report}")
         assert not wrong, self.report(report)
         assert found == model, self.report("The verdicts are right, but they name other originals.")
-        damage = Ledger.open(self.ledger).verify()
+        damage = Ledger.open(self.ledger).check()
         assert not damage.problems, self.report(str(damage.problems))
 
     def report(self, text: str) -> str:

@@ -1,20 +1,19 @@
 """Remembers accepted keys in immutable files until their window is over."""
 
 from oncebus.ledger.batch import LedgerBatch, NotRepeatable
+from oncebus.ledger.check import LedgerCheck
 from oncebus.ledger.commits import BadCheckpoint, Committed
-from oncebus.ledger.compaction import LedgerCompaction
 from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
 from oncebus.ledger.keys import BadKey
 from oncebus.ledger.ledger import Ledger
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import LANES, NotPartitioned
-from oncebus.ledger.overview import LedgerOverview
+from oncebus.ledger.overview import LedgerOverview, LedgerSummary
 from oncebus.ledger.run import CorruptRun
 from oncebus.ledger.sightings import Memory, Sighting
 from oncebus.ledger.storage import StorageError
-from oncebus.ledger.summary import LedgerSummary
-from oncebus.ledger.verification import LedgerVerification
+from oncebus.ledger.task_ledger import TaskLedger
 from oncebus.ledger.writers import Writer
 
 __all__ = [
@@ -27,13 +26,12 @@ __all__ = [
     "Generation",
     "Ledger",
     "LedgerBatch",
-    "LedgerCompaction",
+    "LedgerCheck",
     "LedgerInUse",
     "LedgerMismatch",
     "LedgerNotShared",
     "LedgerOverview",
     "LedgerSummary",
-    "LedgerVerification",
     "Listing",
     "Memory",
     "NotPartitioned",
@@ -41,5 +39,6 @@ __all__ = [
     "Owner",
     "Sighting",
     "StorageError",
+    "TaskLedger",
     "Writer",
 ]

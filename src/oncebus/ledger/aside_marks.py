@@ -6,9 +6,6 @@
     aside-000002-TOKEN.joins.25   batch 25 will be the first to see the aside: tasks of earlier batches continue
 
 Marks mean nothing once generation 2 is claimed, by the aside or by another writer.
-
-A compaction leaves an open mark too, so that nobody else tidies meanwhile. Its numbers are beyond those of any
-generation and of any batch: the mark holds until the compaction ends, and spares all runs.
 """
 
 from __future__ import annotations
@@ -17,9 +14,6 @@ import re
 from typing import NamedTuple
 
 PREFIX = "aside-"
-COMPACTION = 999_999_999
-"""The number in the mark of a compaction."""
-
 _MARK = re.compile(r"aside-(\d+)-([0-9a-f]+)\.(open|joins)(?:\.(\d+))?")
 
 
@@ -31,11 +25,6 @@ class AsideMark(NamedTuple):
     token: str
     is_joining: bool
     batch: int | None
-
-    @property
-    def is_compaction(self) -> bool:
-        """Return whether a compaction left the mark."""
-        return self.number == COMPACTION
 
     @classmethod
     def parse(cls, name: str) -> AsideMark | None:

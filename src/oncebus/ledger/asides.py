@@ -35,7 +35,7 @@ from oncebus.ledger.listing import Listing
 from oncebus.ledger.run import Entries
 
 if TYPE_CHECKING:
-    from oncebus.ledger.ledger import Ledger
+    from oncebus.ledger.task_ledger import TaskLedger
 
 COMMIT_SECONDS = 600.0
 """An aside waits this long for the query to commit the batch that it has planned."""
@@ -47,7 +47,7 @@ _AT_ONCE = 1_000_000
 class AsideBatch(LedgerBatch):
     """A batch beside a query. If the query has not written to the ledger yet, it is an ordinary batch."""
 
-    def __init__(self, ledger: Ledger, clock: int, checkpoint: str | os.PathLike[str]) -> None:
+    def __init__(self, ledger: TaskLedger, clock: int, checkpoint: str | os.PathLike[str]) -> None:
         self._checkpoint = checkpoint
         self._query = query_of(checkpoint)
         self._is_running: Callable[[str], bool] = lambda _: True

@@ -27,7 +27,7 @@ from oncebus.ledger.writers import Writer, belongs_to_query, find_predecessor, r
 from oncebus.values.errors import OncebusError
 
 if TYPE_CHECKING:
-    from oncebus.ledger.ledger import Ledger
+    from oncebus.ledger.task_ledger import TaskLedger
 
 
 class NotRepeatable(OncebusError, ValueError):
@@ -54,7 +54,7 @@ class LedgerBatch:
     parts: int | None = None
     """The number of parts that the query of the batch keeps. May be set before `begin`."""
 
-    def __init__(self, ledger: Ledger, clock: int, *, takes_over: bool = False) -> None:
+    def __init__(self, ledger: TaskLedger, clock: int, *, takes_over: bool = False) -> None:
         self.ledger = ledger
         self._takes_over = takes_over
         self.clock = clock
@@ -182,7 +182,7 @@ class QueryBatch(LedgerBatch):
     batches below it, so the runs of the earlier attempt are ignored.
     """
 
-    def __init__(self, ledger: Ledger, clock: int, query: str, number: int) -> None:
+    def __init__(self, ledger: TaskLedger, clock: int, query: str, number: int) -> None:
         self.number = number
         self._query = query
         super().__init__(ledger, clock)

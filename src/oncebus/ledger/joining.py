@@ -7,17 +7,16 @@ the ledger after the mark, waits until the aside has joined or given up, and see
 from __future__ import annotations
 
 import json
-import platform
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from oncebus.ledger.generations import Owner, void_generation
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.storage import Stamp
 
 if TYPE_CHECKING:
-    from oncebus.ledger.ledger import Ledger
+    from oncebus.ledger.task_ledger import TaskLedger
 
 PATIENCE_SECONDS = 60.0
 """A batch waits this long for an aside to join. Then it takes the aside's number, and the aside is refused."""
@@ -27,7 +26,7 @@ GIVEN_UP_SECONDS = 86_400.0
 """An aside on another machine counts as ended when it has been open for this long."""
 
 
-def wait_for_asides(ledger: Ledger, batch: int) -> Listing:
+def wait_for_asides(ledger: TaskLedger, batch: int) -> Listing:
     """Return the files of the ledger at a moment when it is decided which asides the batch sees."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (mark := (listing := ledger.listing()).joining(batch)) is not None:
@@ -41,27 +40,14 @@ def wait_for_asides(ledger: Ledger, batch: int) -> Listing:
     return listing
 
 
-class MarkOwner(NamedTuple):
-    """The process that left a mark, and the name of its machine, for people."""
-
-    owner: Owner
-    host: str
-
-    @classmethod
-    def parse(cls, text: bytes) -> MarkOwner:
-        """Parse the content of a mark. Raises `ValueError` or `TypeError` if it is not that of a mark."""
-        fields: dict[str, Any] = json.loads(text)
-        host = fields.pop("host", "") if isinstance(fields, dict) else ""
-        return cls(Owner(**fields), str(host))
-
-    def __str__(self) -> str:
-        place = "this machine" if self.owner.is_alive() is not None else f"machine '{self.host or 'unknown'}'"
-        return f"process {self.owner.pid} on {place}"
-
-
 def owner_text(owner: Owner) -> bytes:
     """Return the content of the mark of an open aside."""
-    return json.dumps({**asdict(owner), "host": platform.node()}).encode()
+    return json.dumps(asdict(owner)).encode()
+
+
+def parse_owner(text: bytes) -> Owner:
+    """Parse the result of `owner_text`. Raises `ValueError` or `TypeError`."""
+    return Owner(**json.loads(text))
 
 
 def is_given_up(text: bytes, stamp: Stamp) -> bool:
@@ -70,7 +56,7 @@ def is_given_up(text: bytes, stamp: Stamp) -> bool:
     If the mark cannot be read, its age decides.
     """
     try:
-        alive = MarkOwner.parse(text).owner.is_alive()
+        alive = parse_owner(text).is_alive()
     except (ValueError, TypeError):
         alive = None
     if alive is None:

@@ -1,83 +1,49 @@
-"""Remembers accepted keys and their times, in files that are written once.
-
-This is what tasks and programs call. Users of DataFrames call `oncebus.spark.Ledger`, which wraps it.
-
-There are two kinds of writers. The tasks of a streaming query `join` a generation, and then `judge` and `tidy` their
-part of each batch. A batch job opens a `LedgerBatch`. Its keys are added to the ledger all at once when its block ends
-without an error.
-"""
+"""The ledger as its users see it: open it, give batches to it, and look inside."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from oncebus.detection import NO_HORIZON, Policy, Question, Rows, Verdicts, judge, recall_nothing
+from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows
 from oncebus.detection.values import Keys
-from oncebus.ledger.asides import AsideBatch, meets
+from oncebus.ledger.asides import AsideBatch
 from oncebus.ledger.batch import LedgerBatch, QueryBatch
-from oncebus.ledger.commits import Committed, committed_in
-from oncebus.ledger.compaction import LedgerCompaction, compact
-from oncebus.ledger.description import FILE_NAME, LedgerMismatch, describe_or_check
-from oncebus.ledger.forgetting import forget
-from oncebus.ledger.generations import Generation, LedgerInUse, Owner, refuse_to_go_back, succeed, void_generation
-from oncebus.ledger.joining import wait_for_asides
+from oncebus.ledger.check import LedgerCheck, check
+from oncebus.ledger.commits import committed_in
+from oncebus.ledger.description import FILE_NAME
+from oncebus.ledger.generations import Owner
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
-from oncebus.ledger.names import LANES, Position, RunName, horizon_of, not_partitioned, without_covered
-from oncebus.ledger.overview import LedgerOverview, overview_of
-from oncebus.ledger.run import Entries, RecallFrom, Run, checksum_of, encode_run
+from oncebus.ledger.names import horizon_of
+from oncebus.ledger.overview import LedgerOverview, LedgerSummary, overview_of
+from oncebus.ledger.run import RecallFrom
 from oncebus.ledger.sightings import Memory, Sighting, sightings_in
-from oncebus.ledger.storage import abandoned, storage_at
-from oncebus.ledger.summary import LedgerSummary
-from oncebus.ledger.tidying import LedgerTidying
-from oncebus.ledger.verification import LedgerVerification, verify
-from oncebus.ledger.writers import (
-    Predecessor,
-    Writer,
-    claimed_at_once,
-    find_predecessor,
-    refuse_unless_next,
-    taken_over,
-)
+from oncebus.ledger.storage import storage_at
+from oncebus.ledger.task_ledger import TaskLedger, at_any_time
 
-_T = TypeVar("_T")
-
-_ATTEMPTS = 20
-_FIRST = Policy()
+_ANY_WINDOW = -1
+"""A negative window makes a row a forget. How long it is does not matter: a forget concerns all times."""
 
 
-class Decision(NamedTuple):
-    """The verdicts on some rows, and `publish`, the function that makes the accepted keys durable.
-
-    The caller must call `publish`, and must not let the verdicts out before it has returned. Another thread may call
-    `publish`.
-    """
-
-    verdicts: Verdicts
-    publish: Callable[[], None]
-
-
-class Ledger(LedgerTidying):
-    """A ledger at a path or URI.
+class Ledger(TaskLedger):
+    """The accepted keys at a path or URI.
 
     `Ledger.open` accesses neither disk nor network; the first writer creates the folder.
     """
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
-        """Return the ledger at a path or URI, whether or not it exists.
+    def open(cls, location: str | os.PathLike[str]) -> Ledger:
+        """Return the ledger at a path, or at a URI of an object store, whether or not it exists."""
+        return cls(storage_at(location))
 
-        Args:
-            location: A path, or a URI of an object store.
-            identity: The id that the ledger must have. Every use raises `LedgerNotShared` if it has another one.
-        """
-        return cls(storage_at(location), identity)
+    def exists(self) -> bool:
+        """Return whether a writer has created the ledger."""
+        return FILE_NAME in self._storage.names()
 
     def batch(
         self,
@@ -87,7 +53,29 @@ class Ledger(LedgerTidying):
         checkpoint: str | os.PathLike[str] | None = None,
         take_over: bool = False,
     ) -> LedgerBatch:
-        """Start a batch. `oncebus.spark.Ledger.batch` describes the arguments."""
+        """Start a batch that sees the keys the ledger holds now.
+
+        Its own keys are added when the block ends without an error.
+
+        ```python
+        with Ledger.open(path).batch() as ledger:
+            detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
+        ```
+
+        Inside `foreachBatch`, give `query` and `batch`. If Spark repeats a batch, it then sees what the ledger held
+        before its first attempt, and gets the same verdicts.
+
+        To add a batch, such as a backfill, to the ledger of a streaming query, give the query's checkpoint. The query
+        may run meanwhile, or continue later: its batches that are planned after the block has ended see the new keys.
+
+        Args:
+            query: A name for the checkpoint. It must stay the same while the checkpoint does, and change with it. The
+                query's id does this, and so does any name you choose.
+            batch: The number of the batch, as Spark gives it to `foreachBatch`.
+            checkpoint: The `checkpointLocation` of the streaming query that uses this ledger and keeps its turn.
+            take_over: Take the ledger from a query that has ended and is given up: it cannot continue from its
+                checkpoint. Without this, such a batch raises `LedgerInUse` when `detect_duplicates` is called.
+        """
         clock = time.time_ns() // 1000
         if take_over and (checkpoint, query, batch) != (None, None, None):
             raise ValueError("Give take_over alone: a batch with a checkpoint or a query takes nothing over.")
@@ -101,15 +89,61 @@ class Ledger(LedgerTidying):
             raise ValueError(f"Query is {query!r} and batch is {batch!r}: give both, with a batch number of 0 or more.")
         return QueryBatch(self, clock, query, batch)
 
-    def forget(self, keys: Iterable[Any], *, checkpoint: str | os.PathLike[str] | None = None) -> int:
-        """Forget keys. `oncebus.spark.Ledger.forget` describes the arguments."""
-        high, low = key_digests(list(keys), self.key_columns(), self.secret())
-        return forget(self, self.batch(checkpoint=checkpoint), high, low)
+    def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
+        """Record, according to its checkpoint, which output of the last query is committed.
 
-    def contains(self, key: Any) -> Sighting | None:
-        """Return the newest row that makes the ledger remember a key now; None if it does not.
+        A later query with another checkpoint then knows all keys of those batches. Without this call, the keys of the
+        last batch count as never output. You can call it at any time, even while the query runs.
 
-        A key is a value, or a tuple with a value for each key column.
+        Args:
+            checkpoint: The query's `checkpointLocation`.
+
+        Returns:
+            The number of the newest committed batch, or None if no batch is committed yet.
+
+        Raises:
+            LedgerMismatch: The checkpoint belongs to another query than the last one.
+        """
+        committed = committed_in(checkpoint)
+        if committed is not None:
+            self.record_committed(committed)
+        return None if committed is None else committed.batch
+
+    def summary(self) -> LedgerSummary:
+        """Return how many ids, bytes and runs the ledger holds now. As text: `print(ledger.summary())`."""
+        return LedgerSummary.of(self._list())
+
+    def check(self) -> LedgerCheck:
+        """Check every file of the ledger, and return what is wrong. Changes nothing; a query may be running.
+
+        ```python
+        for problem in Ledger.open(path).check().problems:
+            print(problem)
+        ```
+
+        Raises:
+            LedgerMismatch: There is no ledger here.
+        """
+        return check(self._storage)
+
+    def contains(self, *key: Any) -> Sighting | None:
+        """Return what the ledger remembers about a key; None if it was not accepted, or its time is over.
+
+        ```python
+        if entry := Ledger.open(path).contains("order-17"):
+            print(entry)  # new at 2026-01-31T08:30:00Z, until the ledger has seen 2026-01-31T08:40:00Z
+        ```
+
+        Args:
+            key: A value for each column of the key, in their order.
+
+        Returns:
+            The newest row with the key that was new: its `time`, its `sequence` number or None, and `until`, the time
+            that ends its window plus lateness. Times are in microseconds since 1970.
+
+        Raises:
+            BadKey: The key does not fit the key columns.
+            LedgerMismatch: There is no ledger here, or it is not one of `detect_duplicates`.
         """
         return next((each for each in reversed(self.find(key)) if each.memory is Memory.REMEMBERED), None)
 
@@ -120,325 +154,76 @@ class Ledger(LedgerTidying):
         def found(listing: Listing) -> list[Sighting]:
             visible = listing.visible()
             runs = [self._run(name) for name in visible if name.size]
-            return sightings_in(RecallFrom(runs)(_at_any_time(high, low)), horizon_of(visible))
+            return sightings_in(RecallFrom(runs)(at_any_time(high, low)), horizon_of(visible))
 
         return self._read_steadily(found, "a search")
 
-    def overview(self, *, exact: bool = False) -> LedgerOverview:
-        """Return what the ledger is and holds, for people. Reads all entries only if it must be `exact`."""
+    def overview(self) -> LedgerOverview:
+        """Return what the ledger is and holds, for people. Reads the times of all entries."""
         description = self.description()
-        return self._read_steadily(
-            lambda listing: overview_of(listing, self._storage, description, exact=exact), "an overview"
+        return self._read_steadily(lambda listing: overview_of(listing, self._storage, description), "an overview")
+
+    def forget(self, keys: Iterable[Any], *, checkpoint: str | os.PathLike[str] | None = None) -> int:
+        """Forget keys before their window is over: the next row with such a key is new.
+
+        This is a small batch of its own. It is durable and visible to later batches when this returns. Rows that were
+        judged before keep their verdicts.
+
+        ```python
+        Ledger.open(path).forget(["order-17"])
+        Ledger.open(path).forget([("order-17", 3)])  # with two key columns
+        ```
+
+        Args:
+            keys: The keys: for one key column its values, for several a tuple for each key, in their order. Values have
+                the types of the columns.
+            checkpoint: The `checkpointLocation` of the streaming query that uses this ledger and keeps its turn: see
+                `batch`. The batches that the query plans later have forgotten the keys.
+
+        Returns:
+            How many of the keys were remembered.
+
+        Raises:
+            BadKey: A key does not fit the key columns.
+            LedgerInUse: The ledger belongs to a query, or another writer is writing to it.
+            LedgerMismatch: There is no ledger here, or it is not one of `detect_duplicates`.
+        """
+        high, low = key_digests(list(keys), self.key_columns(), self.secret())
+        return self._forget(self.batch(checkpoint=checkpoint), high, low)
+
+    def _forget(self, batch: LedgerBatch, high: Keys, low: Keys) -> int:
+        """Forget keys, given by the halves of their digests, in an open batch of its own, which adds tombstones.
+
+        The batch is discarded if none was remembered. So a forget without effect leaves no trace.
+        """
+        batch.begin(lambda _: True, Owner.this_process())
+        # The time of a forget must not move the horizon, so that no other key is forgotten.
+        horizon = self.listing().horizon()
+        if len(high) == 0 or horizon == NO_HORIZON:
+            batch.discard()
+            return 0
+        size = len(high)
+        window = np.full(size, _ANY_WINDOW, np.int64)
+        rows = Rows(
+            high,
+            low,
+            np.ones(size, np.bool_),
+            np.full(size, horizon, np.int64),
+            window,
+            window,
+            np.full(size, NO_SEQUENCE, np.int64),
+            lambda chosen: chosen.astype(np.int64),
         )
-
-    def verify(self) -> LedgerVerification:
-        """Check all files. `oncebus.spark.Ledger.verify` describes the result."""
-        return verify(self._storage)
-
-    def compact(
-        self, is_running: Callable[[str], bool] = lambda _: True, *, take_over: bool = False
-    ) -> LedgerCompaction:
-        """Merge runs, and delete what nobody needs: see `oncebus.ledger.compaction`."""
-        return compact(self, is_running, take_over=take_over)
+        # Spark chose the parts of the keys, by the values of their columns. One part of one holds keys of all parts.
+        decision = self.decide(rows, batch.generation, batch.number, part=0, parts=1, clock=horizon)
+        tombstones = decision.verdicts.tombstones
+        if tombstones is None:
+            batch.discard()
+            return 0
+        decision.publish()
+        batch.commit()
+        return len(np.unique(np.stack([tombstones.high, tombstones.low], axis=1), axis=0))
 
     def key_columns(self) -> list[KeyColumn]:
         """Return the key columns. Raises `LedgerMismatch` if there is no ledger of `detect_duplicates` here."""
         return key_columns(self.description().key, self.location)
-
-    def describe_or_check(self, key: Sequence[str], *, has_secret: bool = False) -> str:
-        """Create the ledger for this key, or check an existing one. Return its id, and bind this object to it.
-
-        Raises `LedgerMismatch` if the ledger is for another key.
-        """
-        self.identity = describe_or_check(self._storage, key, has_secret=has_secret)
-        return self.identity
-
-    def secret(self, listing: Listing | None = None) -> bytes:
-        """Return the secret for the digests of keys. Raises `LedgerMismatch` if this ledger has none.
-
-        `listing` is any listing of this ledger; without it the ledger lists its files.
-        """
-        stamp = (self._storage.names() if listing is None else listing.stamps).get(FILE_NAME)
-        self._check_identity(stamp)
-        found = None if stamp is None else self._description(stamp).secret
-        if found is None:
-            raise LedgerMismatch(f"Ledger '{self.location}' has no secret for the digests of keys. Start a new ledger.")
-        return found
-
-    def _read_steadily(self, read: Callable[[Listing], _T], reader: str) -> _T:
-        """Return what `read` returns; call it again with a new listing if a writer has deleted a run meanwhile."""
-        for _ in range(_ATTEMPTS):
-            with suppress(FileNotFoundError):
-                return read(self._list())
-        raise self._too_fast(reader)
-
-    def exists(self) -> bool:
-        """Return whether a writer has created the ledger."""
-        return FILE_NAME in self._storage.names()
-
-    def predecessor(self, is_running: Callable[[str], bool], owner: Owner) -> Predecessor:
-        """Return what a writer that starts now follows.
-
-        Call this in the process that starts the writer, because tasks come later and know less. `is_running` returns
-        whether a query of the `owner` is running. Raises `LedgerInUse` if the newest writer is known to be running.
-        """
-        return find_predecessor(self._list(), self.location, is_running, owner)
-
-    def join(self, writer: Writer, batch: int) -> Generation:
-        """Return the generation in which this writer writes its batch. Claims a new one unless the writer has one."""
-        return self.enter(writer, batch)[0]
-
-    def enter(self, writer: Writer, batch: int) -> tuple[Generation, Listing | None]:
-        """Do the same as `join`, and also return a listing that `judge` may reuse in this batch, or None.
-
-        The listing holds everything that the batch must see. The claim of the generation fixed which earlier batches
-        count, and this generation's earlier batches were published before this batch began.
-        """
-        listing = wait_for_asides(self, batch)
-        for generation in reversed(listing.generations):
-            if writer.has_claimed(generation):
-                if generation is listing.newest:
-                    self._refuse_if_over(listing, generation, batch)
-                    return generation, listing
-                if generation is listing.main:
-                    # Only asides came later. The query continues, in a new generation that sees them.
-                    break
-                raise taken_over(self.location, generation, listing.generations[-1])
-        else:
-            refuse_unless_next(listing, self.location, writer)
-        generation = succeed(
-            listing.generations,
-            number=listing.next_number,
-            token=writer.token,
-            query=writer.query,
-            first_batch=batch,
-            last_recorded=listing.last_recorded(),
-            last_confirmed=listing.last_confirmed(),
-            owner=writer.owner,
-            location=self.location,
-            parts=writer.parts,
-        )
-        self._storage.delete(abandoned(listing.stamps))
-        # Another task may have claimed the generation, based on a newer listing than this one.
-        return self.claim(generation), None
-
-    def judge(
-        self,
-        rows: Rows,
-        generation: Generation,
-        batch: int,
-        *,
-        part: int,
-        parts: int,
-        clock: int,
-        cut: int | None = None,
-        policy: Policy = _FIRST,
-        listing: Listing | None = None,
-    ) -> Verdicts:
-        """Judge the rows of one part of a batch, and publish the accepted keys before returning.
-
-        All rows of a key must be in one call, and all calls of a batch must give the same number of `parts`. `part` is
-        a hash of the key modulo `parts`; it selects the runs to search. All writers of the ledger must use the same
-        hash. A repeated call with the same rows gives the same verdicts and publishes the same file. `cut` is the time
-        at which Spark cut the batch. Rows with the same batch number but a different `cut` are rejected.
-
-        If `parts` is `LANES`, then `part` is a partition of the input, and need not depend on the key. Raises
-        `NotPartitioned` if another call of this batch, with other rows, has published a key of this one. Of two such
-        calls, at least one sees the other's run, because both publish before they look.
-
-        `listing` comes from `enter`; without it the ledger lists its files.
-        """
-        decision = self.decide(
-            rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut, policy=policy, listing=listing
-        )
-        decision.publish()
-        if parts == LANES:
-            self._refuse_shared_keys(generation, batch, part)
-        return decision.verdicts
-
-    def decide(
-        self,
-        rows: Rows,
-        generation: Generation,
-        batch: int,
-        *,
-        part: int,
-        parts: int,
-        clock: int,
-        cut: int | None = None,
-        policy: Policy = _FIRST,
-        listing: Listing | None = None,
-    ) -> Decision:
-        """Judge like `judge`, but let the caller publish: it must call `publish` of the result.
-
-        `listing` comes from `enter`.
-        """
-        if len(rows) == 0:
-            return Decision(judge(rows, recall_nothing, NO_HORIZON, policy), lambda: None)
-        below = Position(generation.number, batch)
-        for _ in range(_ATTEMPTS):
-            found, listing = listing or self._list(), None
-            self._refuse_if_over(found, generation, batch)
-            self._refuse_other_cuts(found, generation, batch, {cut})
-            visible = self._visible(found, generation, below)
-            try:
-                runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
-            except FileNotFoundError:
-                # The run was merged or deleted after the listing. A new listing has its replacement.
-                continue
-            verdicts = judge(rows, RecallFrom(runs), horizon_of(visible), policy)
-            break
-        else:
-            raise self._too_fast(f"batch {batch} of generation {generation.number}")
-        entries = Entries.to_remember(rows, verdicts)
-        horizon = min(int(rows.time.max()), clock)
-        pieces = encode_run(entries, horizon)
-        origin = checksum_of(pieces)
-        name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut, origin)
-        file_name = name.file_name()
-        return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
-
-    def _refuse_if_over(self, listing: Listing, generation: Generation, batch: int) -> None:
-        """Raise an error if runs that the batch sees may have been merged or deleted, according to this listing.
-
-        Call this after every listing by which rows are judged. Spark may give up an attempt that stalls, and the
-        attempt goes on when the ledger has moved on.
-        """
-        newest = listing.newest
-        if newest is not None and generation.is_behind(newest):
-            raise taken_over(self.location, generation, newest)
-        if generation.is_aside and generation.open_mark not in listing.stamps:
-            raise LedgerInUse(
-                f"The batch beside the query of ledger '{self.location}' is over. Evaluate its rows inside its block."
-            )
-        refuse_to_go_back(self.location, generation, batch, listing.last_batch_of(generation))
-
-    def has_met(self, token: str, first: int, last: int) -> bool:
-        """Return whether an aside and the query beside it accepted a key less than a window apart.
-
-        `token` is the token of the aside. `first` and `last` are the batches of the query to compare it with.
-        """
-        for _ in range(_ATTEMPTS):
-            listing = self._list()
-            newest = listing.newest.number if listing.newest else 0
-            tail = [
-                run for run in listing.visible() if run.last.generation == newest and first <= run.last.batch <= last
-            ]
-            own = [run for run in listing.runs if run.token == token and run.size]
-            with suppress(FileNotFoundError):
-                return any(
-                    meets(
-                        self._run(run).entries(),
-                        RecallFrom([self._run(other) for other in own if other.may_hold_keys_of(run.part, run.parts)]),
-                    )
-                    for run in tail
-                    if run.size
-                )
-        raise self._too_fast(f"a batch beside query {listing.newest and listing.newest.query}")
-
-    def mark(self, name: str, content: bytes = b"") -> None:
-        """Publish a mark of an aside."""
-        self._storage.publish(name, [content])
-
-    def unmark(self, names: Iterable[str]) -> None:
-        """Delete marks of an aside."""
-        self._storage.delete(names)
-
-    def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
-        """Record which batches of the last query are committed, according to its checkpoint. Return the newest one."""
-        committed = committed_in(checkpoint)
-        if committed is not None:
-            self.record_committed(committed)
-        return None if committed is None else committed.batch
-
-    def record_committed(self, committed: Committed) -> None:
-        """Record that the output of the newest query is committed up to and including a batch.
-
-        For callers that have their own commit log; `confirm` reads Spark's.
-        """
-        newest = self._list().main
-        if newest is None or newest.query != committed.query:
-            raise LedgerMismatch(
-                f"Ledger '{self.location}' was last written by query {newest and newest.query}, not by query "
-                f"{committed.query}."
-            )
-        self.confirm_batch(newest, committed.batch)
-
-    def newest(self) -> Generation | None:
-        """Return the generation that was claimed last; None in a new ledger."""
-        return self._list().newest
-
-    def listing(self) -> Listing:
-        """Return the current files of the ledger."""
-        return self._list()
-
-    def summary(self) -> LedgerSummary:
-        """Return how many ids, bytes and runs the ledger holds now."""
-        return LedgerSummary.of(self._list())
-
-    def is_committed(self, generation: Generation) -> bool:
-        """Return whether the generation was claimed. Raises `LedgerMismatch` if the ledger has forgotten."""
-        listing = self._list()
-        if any(other.token == generation.token for other in listing.generations):
-            return True
-        if generation.number < listing.next_number and generation.file_name not in listing.stamps:
-            raise LedgerMismatch(
-                f"Ledger '{self.location}' has deleted '{generation.file_name}', as it does after many other batches. "
-                "Nothing else tells whether that batch joined."
-            )
-        return False
-
-    def settle(self, generation: Generation) -> bool:
-        """Return whether the generation was claimed, after a claim without an answer. If not, it never will be."""
-        self.claim_first(void_generation(generation.number))
-        return self.is_committed(generation)
-
-    def claim(self, generation: Generation) -> Generation:
-        """Claim the generation, unless another task of the same writer has done so. Return the claimed generation."""
-        if self._storage.publish_new(generation.file_name, [generation.to_json()]):
-            return generation
-        rival = Generation.from_json(bytes(self._storage.read(generation.file_name)))
-        if (rival.query, rival.token) != (generation.query, generation.token):
-            raise claimed_at_once(self.location, generation, rival)
-        return rival
-
-    def claim_first(self, generation: Generation) -> bool:
-        """Claim the generation, and return whether this call was the first to do so."""
-        return self._storage.publish_new(generation.file_name, [generation.to_json()])
-
-    def confirm_batch(self, generation: Generation, batch: int) -> None:
-        """Record that the output of a generation is committed up to and including a batch."""
-        self._storage.publish(f"confirmed-{generation.number:06d}-{batch}", [b""])
-
-    def _too_fast(self, reader: str) -> LedgerInUse:
-        return LedgerInUse(
-            f"Ledger '{self.location}' changes faster than {reader} can read it: its runs were deleted {_ATTEMPTS} "
-            "times. Start again."
-        )
-
-    def _refuse_shared_keys(self, generation: Generation, batch: int, lane: int) -> None:
-        """Raise `NotPartitioned` if a run of the lane has a key that any other run of the batch has too.
-
-        A lane may have several runs: its task may have been evaluated before, with other rows.
-        """
-        here = Position(generation.number, batch)
-
-        def open_runs(listing: Listing) -> dict[RunName, Run]:
-            self._refuse_if_over(listing, generation, batch)
-            listed = [run for run in listing.runs if run.first == run.last == here and run.token == generation.token]
-            return {name: self._run(name) for name in without_covered(listed) if name.size}
-
-        runs = self._read_steadily(open_runs, f"batch {batch} of generation {generation.number}")
-        for name, run in runs.items():
-            if name.part != lane:
-                continue
-            entries = run.entries()
-            question = _at_any_time(entries.high, entries.low)
-            for other in runs:
-                if other != name and len(RecallFrom([runs[other]])(question).key):
-                    raise not_partitioned(batch, lane, is_same_lane=other.part == lane)
-
-
-def _at_any_time(high: Keys, low: Keys) -> Question:
-    anything = np.full(len(high), 2**62, np.int64)
-    return Question(high, low, -anything, anything)

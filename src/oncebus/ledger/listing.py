@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from oncebus.ledger.aside_marks import PREFIX, AsideMark
 from oncebus.ledger.generations import Generation, generation_file, lineage, main_writer, parts_of_query
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
-from oncebus.ledger.storage import Stamp
+from oncebus.ledger.storage import Stamp, abandoned
 
 GENERATION = re.compile(r"generation-\d+\.json")
 CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
@@ -109,7 +109,7 @@ class Listing:
         return horizon_of(self.visible())
 
     def open_asides(self) -> list[AsideMark]:
-        """Return the marks of asides that are open, or whose process died. Compactions have such a mark too."""
+        """Return the marks of asides that are open, or whose process died."""
         return [mark for mark in self.asides if mark.number >= self.next_number and not mark.is_joining]
 
     def is_at_rest(self) -> bool:
@@ -151,15 +151,28 @@ class Listing:
         missing.update(number for number in self.confirmed if number > newest)
         return [name for name in map(generation_file, sorted(missing)) if name not in self.stamps]
 
+    def unclaimed(self) -> list[RunName]:
+        """Return the runs of batches that have not joined: each is open, or its process died."""
+        return [run for run in self.runs if run.last.generation >= self.next_number]
+
+    def leftovers(self) -> list[str]:
+        """Return the files that mean nothing any more, of ended writers and of those that died."""
+        visible = set(self.visible())
+        garbage = [run for run in self.runs if run not in visible and run.last.generation < self.next_number]
+        return [*map(str, garbage), *self.superseded()]
+
     def superseded(self) -> list[str]:
         """Return the files to delete: generations that nobody needs any more, and confirmations that were used.
+
+        Also files that a writer began to write and never published.
 
         Whether the batches of a generation count depends on the generations after it. So a generation may be deleted
         only together with all earlier ones, and only if none of them has left a run. A run that appears later under a
         deleted generation does not count.
         """
+        unfinished = abandoned(self.stamps)
         if self.newest is None:
-            return []
+            return unfinished
         main = self.main or self.newest
         oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
         # Many asides may have come since the query started, and it goes on.
@@ -167,6 +180,7 @@ class Listing:
         confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
         newest_confirmed = (main.number, self.confirmed.get(main.number, -1))
         return [
+            *unfinished,
             *(mark.name for mark in self.asides if mark.number < self.next_number),
             *(one.file_name for one in (*self.generations, *self.voids) if one.number < needed),
             *(name for name, match in confirmed if match and (int(match[1]), int(match[2])) < newest_confirmed),

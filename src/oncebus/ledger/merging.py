@@ -22,10 +22,6 @@ MOST_RUNS = 64
 """With more runs than this that are not full, the cheapest merge is made regardless of the tiers."""
 
 
-MOST_COMPACTED = 4_000_000
-"""A compaction makes runs with at most this many entries. So it needs no more memory than the merges of a writer."""
-
-
 def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> range | None:
     """Return which runs to merge next, given the sizes of the mergeable runs from the oldest to the newest.
 
@@ -63,21 +59,6 @@ def choose_rewrite(runs: Sequence[tuple[int, int]], horizon: int, least: int = L
     """
     sparse = [(size, at) for at, (size, sparse_from) in enumerate(runs) if size >= least and sparse_from <= horizon]
     return max(sparse)[1] if sparse else None
-
-
-def choose_compaction(sizes: Sequence[int], most: int = MOST_COMPACTED) -> list[range]:
-    """Return all runs in ranges: each is to become one run, with at most `most` entries if there are several in it.
-
-    `sizes` are those after the merge, from the oldest run to the newest. A second choice changes nothing.
-    """
-    ranges = []
-    begin = total = 0
-    for at, size in enumerate(sizes):
-        if at > begin and total + size > most:
-            ranges.append(range(begin, at))
-            begin, total = at, 0
-        total += size
-    return [*ranges, range(begin, len(sizes))] if sizes else []
 
 
 def merge(runs: Sequence[Entries], horizon: int) -> Entries:

@@ -1,8 +1,6 @@
 """Describes a ledger for people: what it is, who used it last, and how much it holds from each day.
 
-Reads the names of all files, and of each run its header and a sample of its entries. Entries are in the order of their
-digests, which are as good as random, so the first ones are a fair sample of all. Only an exact overview reads the times
-of all entries. Nothing is ever written.
+Reads the names of all files, and the header and the times of each run: 8 bytes of each entry. Nothing is ever written.
 """
 
 from __future__ import annotations
@@ -16,24 +14,57 @@ import numpy.typing as npt
 
 from oncebus.detection import NO_HORIZON, is_forgotten
 from oncebus.detection.values import Numbers
-from oncebus.ledger.compaction import leftovers, unclaimed_runs
 from oncebus.ledger.description import Description
 from oncebus.ledger.generations import Generation
 from oncebus.ledger.listing import Listing
+from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import BLOCK
 from oncebus.ledger.run_header import RunHeader
 from oncebus.ledger.storage import Storage
-from oncebus.ledger.summary import LedgerSummary
 from oncebus.ledger.writers import last_written_ns
-from oncebus.values.durations import DAY
-
-SAMPLE = 50_000
-"""The number of entries to read of a larger run, unless the figures must be exact."""
+from oncebus.values import disk
+from oncebus.values.durations import DAY, utc_text
 
 _DAYS_BEFORE, _DAYS_AFTER = 3653, 366
 """Days further away from the horizon are counted together, so that odd times take no memory."""
 
 _HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSummary:
+    """The size of a ledger at one moment.
+
+    Counts include tombstones, and ids that are forgotten but not yet deleted.
+    `horizon` is the greatest time that the ledger has seen, in microseconds since 1970; None if it has seen nothing.
+    """
+
+    ids: int
+    bytes: int
+    runs: int
+    generation: int
+    horizon: int | None
+
+    @classmethod
+    def of(cls, listing: Listing) -> LedgerSummary:
+        """Return the size of a ledger with these files."""
+        visible = listing.visible()
+        return cls(
+            ids=sum(run.size for run in visible),
+            bytes=sum(stamp.size for name, stamp in listing.stamps.items() if not name.startswith(disk.TEMPORARY)),
+            runs=len(visible),
+            generation=listing.newest.number if listing.newest else 0,
+            horizon=horizon_of(visible) if visible else None,
+        )
+
+    def __str__(self) -> str:
+        """Return a line such as `1,200,000 ids in 12 runs, 39.6 MB, seen up to 2026-01-31T08:30:00Z`."""
+        return self.size_text() + ("" if self.horizon is None else f", seen up to {utc_text(self.horizon)}")
+
+    def size_text(self) -> str:
+        """Return the same without the time."""
+        ids, runs = ("id" if self.ids == 1 else "ids"), ("run" if self.runs == 1 else "runs")
+        return f"{self.ids:,} {ids} in {self.runs:,} {runs}, {self.bytes / 1e6:,.1f} MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +92,8 @@ class Files:
 class LedgerOverview:
     """What a ledger is and holds at one moment.
 
-    Counts include tombstones, and entries that are forgotten but not yet deleted: `expired` is the number of those. If
-    `is_exact` is false, then `oldest`, `newest`, `expired` and `days` are estimates from samples. All times are in
-    microseconds since 1970.
+    Counts include tombstones, and entries that are forgotten but not yet deleted: `expired` is the number of those. All
+    times are in microseconds since 1970.
 
     `parts` are the numbers of parts that its batches had. `last` is the generation that was claimed last, and `written`
     the time at which it published its last file. `main` is the writer whose turn it is, if `last` is an aside of its
@@ -77,26 +107,24 @@ class LedgerOverview:
     main: Generation | None
     last: Generation | None
     written: int | None
-    is_exact: bool
     oldest: int | None
     newest: int | None
     expired: int
     tombstones: int
     days: list[Day]
     asides: int
-    is_compacting: bool
     unclaimed: Files
     leftovers: Files
 
 
-def overview_of(listing: Listing, storage: Storage, description: Description, *, exact: bool) -> LedgerOverview:
+def overview_of(listing: Listing, storage: Storage, description: Description) -> LedgerOverview:
     """Return the overview of a ledger with these files. Raises `FileNotFoundError` if a run was deleted meanwhile."""
     visible = listing.visible()
     tally = _Tally(listing.horizon())
     for run in visible:
         if run.size:
-            tally.add(_Columns(storage, str(run), listing.stamps[str(run)].size), exact=exact)
-    last, opened = listing.newest, listing.open_asides()
+            tally.add(_Columns(storage, str(run), listing.stamps[str(run)].size))
+    last = listing.newest
     return LedgerOverview(
         description,
         LedgerSummary.of(listing),
@@ -104,16 +132,14 @@ def overview_of(listing: Listing, storage: Storage, description: Description, *,
         listing.main,
         last,
         None if last is None else last_written_ns(listing, last) // 1000,
-        tally.is_exact,
         tally.oldest,
         tally.newest,
-        round(tally.expired),
+        tally.expired,
         tally.tombstones,
         tally.days(),
-        sum(not mark.is_compaction for mark in opened),
-        any(mark.is_compaction for mark in opened),
-        _files(listing, [str(run) for run in unclaimed_runs(listing)]),
-        _files(listing, leftovers(listing)),
+        len(listing.open_asides()),
+        _files(listing, [str(run) for run in listing.unclaimed()]),
+        _files(listing, listing.leftovers()),
     )
 
 
@@ -165,44 +191,32 @@ class _Tally:
     """Adds up the entries of runs."""
 
     def __init__(self, horizon: int) -> None:
-        self.is_exact = True
         self.oldest: int | None = None
         self.newest: int | None = None
-        self.expired = 0.0
+        self.expired = 0
         self.tombstones = 0
         self._horizon = horizon
         self._first_day = 0 if horizon == NO_HORIZON else horizon // DAY - _DAYS_BEFORE
-        self._ids = np.zeros(_DAYS_BEFORE + _DAYS_AFTER + 1)
+        self._ids = np.zeros(_DAYS_BEFORE + _DAYS_AFTER + 1, np.int64)
         self._bytes = np.zeros(len(self._ids))
 
-    def add(self, run: _Columns, *, exact: bool) -> None:
-        size = run.header.size
-        is_whole = exact or size <= SAMPLE
-        self.is_exact = self.is_exact and is_whole
+    def add(self, run: _Columns) -> None:
         self.tombstones += run.tombstones()
-        weight = 1.0 if is_whole else size / SAMPLE
-        for begin, end in run.blocks() if is_whole else [(0, SAMPLE)]:
+        for begin, end in run.blocks():
             times, keeps = run.times(begin, end), run.keeps(begin, end)
-            self.oldest = _least(self.oldest, int(times.min()))
-            self.newest = _greatest(self.newest, int(times.max()))
-            self.expired += weight * np.count_nonzero(is_forgotten(times, keeps, self._horizon))
+            least, greatest = int(times.min()), int(times.max())
+            self.oldest = least if self.oldest is None else min(self.oldest, least)
+            self.newest = greatest if self.newest is None else max(self.newest, greatest)
+            self.expired += int(np.count_nonzero(is_forgotten(times, keeps, self._horizon)))
             day = np.clip(times // DAY - self._first_day, 0, len(self._ids) - 1)
-            ids = weight * np.bincount(day, minlength=len(self._ids))
+            ids = np.bincount(day, minlength=len(self._ids))
             self._ids += ids
-            self._bytes += ids * (run.header.file_bytes / size)
+            self._bytes += ids * (run.header.file_bytes / run.header.size)
 
     def days(self) -> list[Day]:
         """Return the days that have entries, in order."""
         ends = {0: "earlier", len(self._ids) - 1: "later"}
         return [
-            Day(self._first_day + at, round(self._ids[at]), round(self._bytes[at]), ends.get(at, ""))
+            Day(self._first_day + at, int(self._ids[at]), round(self._bytes[at]), ends.get(at, ""))
             for at in np.flatnonzero(self._ids).tolist()
         ]
-
-
-def _least(one: int | None, other: int) -> int:
-    return other if one is None else min(one, other)
-
-
-def _greatest(one: int | None, other: int) -> int:
-    return other if one is None else max(one, other)

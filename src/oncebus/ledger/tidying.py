@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
-import numpy as np
-
-from oncebus.detection import NO_HORIZON, is_forgotten
+from oncebus.detection import NO_HORIZON
 from oncebus.ledger.aside_marks import AsideMark
 from oncebus.ledger.generations import REPEATABLE_BATCHES, Generation, LedgerInUse, lineage
-from oncebus.ledger.joining import MarkOwner, is_given_up
+from oncebus.ledger.joining import is_given_up
 from oncebus.ledger.ledger_files import LedgerFiles
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
@@ -23,7 +21,7 @@ from oncebus.ledger.run import Entries, encode_run
 
 
 class LedgerTidying(LedgerFiles):
-    """The files of a ledger, which its writers tidy after each batch. `oncebus.ledger.compaction` tidies at once."""
+    """The files of a ledger, which its writers tidy after each batch."""
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
         """Delete the runs that this part no longer needs, and merge or rewrite old ones. Never changes a verdict.
@@ -47,15 +45,15 @@ class LedgerTidying(LedgerFiles):
         spared = self._spared(listing)
 
         earlier = [other for other in listing.generations if other.number < generation.number]
-        settled = settled_runs(visible, [*earlier, generation], batch)
-        horizon, keeper = horizon_of(settled), keeper_of(settled)
+        settled = _settled_runs(visible, [*earlier, generation], batch)
+        horizon, keeper = horizon_of(settled), _keeper_of(settled)
         settled = [run for run in settled if _is_tidied_by(run, part, parts)]
         if spared is not None:
             # An aside sees the batches below this one, and is compared with the later ones when it joins.
             since = Position(generation.number, spared)
             settled, horizon = [run for run in settled if run.first >= since], NO_HORIZON
         try:
-            expired = {run for run in settled if run != keeper and self.is_expired(run, horizon)}
+            expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
             # In this order. A merged run may be expired although an entry of the runs that it covers is not: a
             # tombstone has cancelled it. Without the merged run, that entry would count again.
             self._storage.delete([*map(str, garbage), *listing.superseded()])
@@ -63,52 +61,36 @@ class LedgerTidying(LedgerFiles):
             mergeable = _by_position(run for run in settled if run.parts == parts and run not in expired)
             chosen = choose_merge([sum(run.size for run in runs) for runs in mergeable])
             if chosen is not None:
-                self.merge([run for at in chosen for run in mergeable[at]], generation.token, horizon)
+                self._merge([run for at in chosen for run in mergeable[at]], generation.token, horizon)
                 return
             rest = [run for run in settled if run.size and run not in expired]
             sparse = choose_rewrite([(run.size, self._run(run).mostly_forgotten_from) for run in rest], horizon)
             if sparse is not None:
-                self.rewrite(rest[sparse], horizon)
+                self._rewrite(rest[sparse], horizon)
         except FileNotFoundError:
             # A second evaluation of the same part is tidying too. The next batch continues from what it left.
             return
 
-    def merge(self, names: Sequence[RunName], token: str, horizon: int) -> RunName:
+    def _merge(self, names: Sequence[RunName], token: str, horizon: int) -> None:
         """Publish one run in place of neighbouring runs of one part, without entries forgotten at the horizon."""
         entries = self._remembered(names, horizon)
         first, last, reached = names[0], names[-1], horizon_of(names)
         name = RunName(first.first, last.last, first.part, first.parts, len(entries), reached, token)
         self._storage.publish(name.file_name(), encode_run(entries, reached))
-        return name
 
-    def rewrite(self, name: RunName, horizon: int) -> RunName:
+    def _rewrite(self, name: RunName, horizon: int) -> None:
         """Publish a run again, without entries forgotten at the horizon."""
         entries = self._remembered([name], horizon)
         rewritten = name.rewritten(len(entries))
         self._storage.publish(rewritten.file_name(), encode_run(entries, name.horizon))
-        return rewritten
 
-    def is_expired(self, name: RunName, horizon: int) -> bool:
+    def _is_expired(self, name: RunName, horizon: int) -> bool:
         """Return whether every entry of the run is forgotten at the horizon."""
         return name.size == 0 or self._run(name).forgotten_from <= horizon
 
-    def live_size(self, name: RunName, horizon: int) -> int:
-        """Return how many entries of the run are not forgotten at the horizon."""
-        if name.size == 0:
-            return 0
-        run = self._run(name)
-        # A process that looks at all runs must not keep them all mapped.
-        self._open_runs.pop(str(name), None)
-        return sum(
-            int(np.count_nonzero(~is_forgotten(some.time, some.keep(), horizon))) for some in run.entries().blocks()
-        )
-
     def delete_runs(self, runs: Iterable[RunName]) -> None:
         """Delete runs that no batch uses."""
-        self.delete([str(run) for run in runs])
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete files."""
+        names = [str(run) for run in runs]
         for name in names:
             self._open_runs.pop(name, None)
         self._storage.delete(names)
@@ -119,13 +101,6 @@ class LedgerTidying(LedgerFiles):
             return is_given_up(bytes(self._storage.read(mark.name)), listing.stamps[mark.name])
         except FileNotFoundError:
             return True
-
-    def owner_of(self, mark: AsideMark) -> MarkOwner | None:
-        """Return the process that left a mark; None if the mark is gone or cannot be read."""
-        try:
-            return MarkOwner.parse(bytes(self._storage.read(mark.name)))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
 
     def _spared(self, listing: Listing) -> int | None:
         """Return the batch below which an open aside needs the runs as they are; None if no aside is open."""
@@ -162,7 +137,7 @@ class LedgerTidying(LedgerFiles):
         return merge([run.entries() for run in runs], horizon)
 
 
-def settled_runs(visible: Sequence[RunName], generations: Sequence[Generation], last: int) -> list[RunName]:
+def _settled_runs(visible: Sequence[RunName], generations: Sequence[Generation], last: int) -> list[RunName]:
     """Return the visible runs that every batch sees that can still run.
 
     The generations must be in order. `last` is the newest batch of the last one, whose query may repeat some batches.
@@ -172,7 +147,7 @@ def settled_runs(visible: Sequence[RunName], generations: Sequence[Generation], 
     return [run for run in visible if run.last.generation not in numbers or run.last.batch <= newest]
 
 
-def keeper_of(settled: Sequence[RunName]) -> RunName | None:
+def _keeper_of(settled: Sequence[RunName]) -> RunName | None:
     """Return the run to keep even if all its entries are forgotten: the horizon of the ledger must survive.
 
     Every part must pick the same run.

@@ -105,40 +105,12 @@ def refuse_unless_next(listing: Listing, location: str, writer: Writer) -> None:
         _refuse_if_recent(listing, location, newest)
 
 
-def refuse_while_written(listing: Listing, location: str, is_running: Callable[[str], bool]) -> None:
-    """Raise `LedgerInUse` if the newest writer may be running, whoever it is.
-
-    `is_running` returns whether a streaming query of this process is running.
-    """
-    newest = listing.main
-    if newest is None:
-        return
-    is_ours = newest.owner == Owner.this_process()
-    alive = newest.owner.is_alive() if newest.owner else None
-    if listing.is_at_rest():
-        # A batch that has just joined may still be tidying. Here, it would be over before this is called.
-        if newest.is_batch and alive is not False and not is_ours:
-            _refuse_if_recent(listing, location, newest)
-        return
-    if is_ours and not newest.is_in_query:
-        alive = is_running(newest.query)
-    if alive:
-        raise LedgerInUse(
-            f"Ledger '{location}' is being written by query {newest.query} of process "
-            f"{newest.owner and newest.owner.pid}. Stop the query and its process first."
-        )
-    if alive is None:
-        _refuse_if_recent(listing, location, newest)
-
-
 def _refuse_if_recent(listing: Listing, location: str, newest: Generation) -> None:
     silent = time.time() - last_written_ns(listing, newest) / 1e9
     if silent < SILENT_SECONDS:
-        by, advice = f"query {newest.query} on another machine", "Stop that query, and wait"
-        if newest.is_batch:
-            by, advice = "a batch that may be ending", "Wait"
         raise LedgerInUse(
-            f"Ledger '{location}' was written {silent:.0f} s ago by {by}. {advice} {SILENT_SECONDS:.0f} s."
+            f"Ledger '{location}' was written {silent:.0f} s ago by query {newest.query} on another machine. Stop that "
+            f"query, and wait {SILENT_SECONDS:.0f} s."
         )
 
 

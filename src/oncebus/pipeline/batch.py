@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from oncebus.engine.inbox import InboxReader
 from oncebus.engine.outbox import Batch, OutboxPart, refuse_late, write_part
-from oncebus.ledger import Ledger, Writer
+from oncebus.ledger import TaskLedger, Writer
 from oncebus.model.entities.catalogue_files import CatalogueFiles
 from oncebus.model.messages import INBOX_SCHEMA
 from oncebus.pipeline.detect import detect
@@ -40,7 +40,7 @@ class TaskFolders:
 
 
 def process_part(
-    part: Part, folders: TaskFolders, ledger: Ledger, writer: Writer, batch: int, beside: OwnThread = _KEY_WRITER
+    part: Part, folders: TaskFolders, ledger: TaskLedger, writer: Writer, batch: int, beside: OwnThread = _KEY_WRITER
 ) -> int:
     """Judge and route one part of a batch, publish it in the outbox, and return its number of inbox rows.
 
@@ -69,7 +69,7 @@ def process_part(
     return count
 
 
-def _is_time_to_tidy(ledger: Ledger, of: OutboxPart) -> bool:
+def _is_time_to_tidy(ledger: TaskLedger, of: OutboxPart) -> bool:
     """Count one more run of this part. Return whether enough runs have come since this process last tidied the part."""
     which = (ledger.location, of.part, of.parts)
     _RUNS_SINCE_TIDY[which] += 1

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from oncebus.detection import Rows
-from oncebus.ledger import Generation, Ledger, Listing
+from oncebus.ledger import Generation, Listing, TaskLedger
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
 
@@ -26,7 +26,7 @@ class JudgedRows(NamedTuple):
 
 def detect(
     table: pa.Table,
-    ledger: Ledger,
+    ledger: TaskLedger,
     generation: Generation,
     batch: int,
     part: int,
@@ -35,8 +35,8 @@ def detect(
 ) -> JudgedRows:
     """Return one part's rows with verdicts, and the function that publishes their keys.
 
-    `parts` is the number of parts in the batch. `listing` comes from `Ledger.enter`; without it the ledger lists its
-    runs again.
+    `parts` is the number of parts in the batch. `listing` comes from `TaskLedger.enter`; without it the ledger lists
+    its runs again.
     """
     table = table.combine_chunks()
     rows = rows_of(table)

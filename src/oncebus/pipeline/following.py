@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncebus.engine.outbox import Outbox, OutboxPart
-from oncebus.ledger import Ledger, Writer
+from oncebus.ledger import TaskLedger, Writer
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.planning import Planner
 
@@ -66,7 +66,7 @@ def reached(drafts: str, start: int) -> Reached:
 
 
 def follow(
-    turn: Turn, planner: Planner, folders: TaskFolders, ledger: Ledger, writer: Writer
+    turn: Turn, planner: Planner, folders: TaskFolders, ledger: TaskLedger, writer: Writer
 ) -> Iterator[tuple[OutboxPart, int]]:
     """Process commits as they arrive. Yields each part with its number of inbox rows.
 

@@ -1,7 +1,6 @@
 """Duplicate detection on Spark DataFrames."""
 
-from oncebus.ledger import LedgerBatch
-from oncebus.spark.ledger import Ledger
+from oncebus.ledger import Ledger, LedgerBatch
 from oncebus.spark.metrics import DetectionMetrics
 from oncebus.spark.operator import detect_duplicates
 

@@ -12,9 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from oncebus.detection import Policy
-from oncebus.ledger import LANES, LedgerBatch
+from oncebus.ledger import LANES, Ledger, LedgerBatch
 from oncebus.spark.columns import CLOCK, LATE, PART, WITHOUT_KEY, Columns, placement, resolve_columns
-from oncebus.spark.ledger import Ledger
 from oncebus.spark.metrics import observed
 from oncebus.spark.places import MOST_PARTS, bind_batch, is_remote, place_of_query
 from oncebus.spark.task import FixedLedger, Place, Task

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Policy, Rows, Verdicts, is_forgotten, judge, recall_nothing
 from oncebus.detection.hashing import digests_of_keys, digests_of_rows
 from oncebus.detection.values import Numbers
-from oncebus.ledger import LANES, Generation, Ledger, NotPartitioned, Owner, Writer
+from oncebus.ledger import LANES, Generation, NotPartitioned, Owner, TaskLedger, Writer
 from oncebus.spark.columns import (
     CLOCK,
     EVER,
@@ -63,12 +63,12 @@ class Place:
     has_ended: bool
     parts: int | None = None
 
-    def open(self) -> Ledger:
+    def open(self) -> TaskLedger:
         """Open the ledger in a task.
 
         Using it raises `LedgerNotShared` if the driver sees a different ledger at its location.
         """
-        return Ledger.open(self.location, identity=self.identity)
+        return TaskLedger.at(self.location, self.identity)
 
     def to_json(self) -> str:
         """Return the object as JSON, because the options of a Spark data source are text."""
@@ -145,7 +145,7 @@ class Task:
             yield from self._judge_fixed(self.ledger, received)
 
     def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ledger = Ledger.open(place.location, identity=place.identity)
+        ledger = TaskLedger.at(place.location, place.identity)
         generation, number, parts = place.generation, place.number, place.parts
         table = pa.Table.from_batches(received)
         # On an object store, a listing costs as much as a put.

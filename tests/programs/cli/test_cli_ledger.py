@@ -1,4 +1,4 @@
-"""`oncebus ledger show`, `verify` and `compact`. `tests/ledger` tests what they do."""
+"""`oncebus ledger show` and `check`. `tests/ledger` tests what they do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from oncebus.programs.cli.ledger_texts import day_rows, sightings_text
 from tests.histories import SECOND, START, YEAR
 from tests.ledger.owners import HERE
 from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside
+from tests.ledger.test_check import flip, state
 from tests.ledger.test_forgetting import accepted
-from tests.ledger.test_verification import flip, state
+from tests.ledger.test_ledger_properties import eager
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -72,11 +73,9 @@ def test_show_as_json(path: str) -> None:
     assert [(day["day"], day["ids"]) for day in found["days"]] == [("2023-11-14", 6)]
     writer = {"generation": 3, "query": None, "is_aside": False, "process": os.getpid(), "is_alive": True}
     assert found["last_writer"] == found["belongs_to"] == writer
-    assert found["is_exact"]
     secret = json.loads(Path(path, "ledger.json").read_text())["secret"]
     assert secret not in json.dumps(found)
     assert secret not in run("show", path)[1]
-    assert run_json("show", path, "--exact") == found
 
 
 def test_show_who_writes(tmp_path: Path) -> None:
@@ -134,7 +133,6 @@ def test_show_a_key(path: str) -> None:
         },
         {"key": "none", "is_remembered": False, "seen": []},
     ]
-    assert run("show", path, "--key", "k0", "--exact")[0] == 2
 
 
 def test_show_a_key_of_several_columns(tmp_path: Path) -> None:
@@ -185,59 +183,40 @@ def test_texts_of_keys_and_days() -> None:
     assert day_rows(days[:1]) == [("1970-01-01 or earlier", "1", "0.0 kB")]
 
 
-def test_verify(path: str) -> None:
-    assert run("verify", path) == (0, "Checked 6 runs with 6 ids, 0.7 kB: 0 problems.\n")
-    found = run_json("verify", path)
+def test_check(path: str) -> None:
+    assert run("check", path) == (0, "Checked 6 runs with 6 ids, 0.7 kB: 0 problems.\n")
+    found = run_json("check", path)
     assert (found["is_intact"], found["problems"], found["runs"], found["ids"]) == (True, [], 6, 6)
     Path(path, "a\nb").touch()
     Path(path, ".tmp-old").touch()
     os.utime(Path(path, ".tmp-old"), (0, 0))
     assert "1 file, 0.0 kB: the next writer deletes them" in run("show", path)[1]
-    code, output = run("verify", path)
+    code, output = run("check", path)
     assert (code, output.splitlines()[:2]) == (
         0,
         [
             "Note: a\\nb: is not a file of a ledger, and is ignored.",
-            "Note: 1 file left over, for the next writer or 'oncebus ledger compact' to delete.",
+            "Note: 1 file left over, for the next writer to delete.",
         ],
     )
 
 
-def test_verify_finds_damage(path: str) -> None:
-    run("compact", path)
+def test_check_finds_damage(path: str) -> None:
+    with eager(1, 2):
+        accepted(Ledger.open(path), ["k3", "kk3"], START + 3 * SECOND)
     expected = flip(Path(path))
-    code, output = run("verify", path)
+    code, output = run("check", path)
     assert code == 1
-    first, last = output.splitlines()
+    first, *_, last = output.splitlines()
     assert first.startswith(expected)
     assert last.endswith(": 1 problem.")
-    result = CliRunner().invoke(main, ["ledger", "verify", path, "--json"])
+    result = CliRunner().invoke(main, ["ledger", "check", path, "--json"])
     assert result.exit_code == 1
     [problem] = json.loads(result.output)["problems"]
     assert f"{problem['file']}: {problem['text']}" == first
 
 
-def test_compact(path: str) -> None:
-    code, output = run("compact", path)
-    assert (code, output) == (0, "Before: 6 ids in 6 runs, 0.0 MB. After: 6 ids in 4 runs, 0.0 MB.\n")
-    done = run_json("compact", path)
-    assert done["ledger"] == path
-    assert done["before"] == done["after"]
-    assert (done["after"]["ids"], done["after"]["horizon"]) == (6, "2023-11-14T22:13:22Z")
-    assert accepted(Ledger.open(path), ["k0", "k1", "new"], START + SECOND) == ["new"]
-
-
-def test_compact_beside_a_writer(tmp_path: Path) -> None:
-    ledger = Ledger.open(tmp_path / "ledger")
-    ledger.describe_or_check(["key string"])
-    batch_of_stream(ledger, Checkpoint(tmp_path / "checkpoint"), 0, "a")
-    error = f"oncebus: Ledger '{ledger.location}' is being written by query query of process {os.getpid()}. Stop "
-    code, output = run("compact", ledger.location)
-    assert (code, output.count("\n")) == (1, 1)
-    assert output.startswith(error)
-
-
-@pytest.mark.parametrize("words", [("show",), ("show", "--key", "a"), ("verify",), ("compact",)], ids=" ".join)
+@pytest.mark.parametrize("words", [("show",), ("show", "--key", "a"), ("check",)], ids=" ".join)
 def test_places_that_are_no_ledgers(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "some.csv").touch()

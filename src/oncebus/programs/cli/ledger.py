@@ -16,11 +16,9 @@ from oncebus.programs.cli.ledger_texts import (
     sighting_json,
     sightings_text,
     size_text,
-    summary_json,
 )
 from oncebus.programs.cli.options import json_option
 from oncebus.programs.cli.printing import counted, print_line, print_table, visible
-from oncebus.programs.cli.signals import interrupt_on_sigterm
 
 
 @click.group(
@@ -43,9 +41,8 @@ def ledger() -> None:
     metavar="KEY",
     help="Show what the ledger knows about this key instead. Repeat it for several keys.",
 )
-@click.option("--exact", is_flag=True, help="Read the times of all ids. Otherwise large runs are sampled.")
 @json_option
-def show(path: str, keys: tuple[str, ...], exact: bool, as_json: bool) -> None:
+def show(path: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Show what the ledger at PATH is, who used it last, and what it holds: in all and by day.
 
     With --key, show instead whether it has seen a KEY, and the time and sequence number of the original. Write a KEY as
@@ -53,21 +50,15 @@ def show(path: str, keys: tuple[str, ...], exact: bool, as_json: bool) -> None:
     """
     opened = Ledger.open(path)
     if keys:
-        if exact:
-            raise click.UsageError("Give either --key or --exact.")
         _show_keys(opened, keys, as_json)
         return
-    overview = opened.overview(exact=exact)
+    overview = opened.overview()
     if as_json:
         print_line({"ledger": opened.location, **overview_json(overview)})
         return
     print_table(f"Ledger '{opened.location}'", ("property", "value"), overview_rows(overview))
     if overview.days:
-        print_table(
-            "By day (UTC)" + ("" if overview.is_exact else ", estimated"),
-            ("day", "ids", "size"),
-            day_rows(overview.days),
-        )
+        print_table("By day (UTC)", ("day", "ids", "size"), day_rows(overview.days))
 
 
 def _show_keys(opened: Ledger, keys: tuple[str, ...], as_json: bool) -> None:
@@ -82,20 +73,20 @@ def _show_keys(opened: Ledger, keys: tuple[str, ...], as_json: bool) -> None:
 
 
 @ledger.command(
-    "verify",
+    "check",
     short_help="Check every file of a ledger.",
-    epilog="Example: oncebus ledger verify /data/ledger",
+    epilog="Example: oncebus ledger check /data/ledger",
 )
 @click.argument("path")
 @json_option
-def verify(path: str, as_json: bool) -> None:
+def check(path: str, as_json: bool) -> None:
     """Check every file of the ledger at PATH: its checksum, its order, its filter, its name and its place.
 
     Prints a line for each problem, and exits with 1 if there is one. A query may be writing to the ledger. A run that
     was deleted as a whole cannot be noticed: a ledger has no list of its runs.
     """
     opened = Ledger.open(path)
-    found = opened.verify()
+    found = opened.check()
     if as_json:
         print_line({"ledger": opened.location, "is_intact": found.is_intact, **asdict(found)})
     else:
@@ -104,40 +95,11 @@ def verify(path: str, as_json: bool) -> None:
         for note in found.notes:
             click.echo(f"Note: {visible(str(note))}")
         if found.leftovers:
-            click.echo(
-                f"Note: {counted(len(found.leftovers), 'file')} left over, for the next writer or 'oncebus ledger "
-                "compact' to delete."
-            )
+            click.echo(f"Note: {counted(len(found.leftovers), 'file')} left over, for the next writer to delete.")
         checked = f"{found.runs:,} runs with {found.ids:,} ids, {size_text(found.bytes)}"
         click.echo(f"Checked {checked}: {counted(len(found.problems), 'problem')}.")
     if not found.is_intact:
         sys.exit(1)
-
-
-@ledger.command(
-    "compact",
-    short_help="Merge the runs of a ledger, and delete what it no longer needs.",
-    epilog="Example: oncebus ledger compact /data/ledger",
-)
-@click.argument("path")
-@click.option(
-    "--take-over", is_flag=True, help="Treat compactions, and batches beside the query, of other machines as ended."
-)
-@json_option
-def compact(path: str, take_over: bool, as_json: bool) -> None:
-    """Merge the runs of the ledger at PATH, and delete ids whose window is over and files that are left over.
-
-    A writer does this bit by bit. No verdict changes. Stop the query first: the command is refused while a writer of
-    this machine is alive, or one of another machine has written in the last minute. If the command is interrupted, run
-    it again, on another machine with --take-over.
-    """
-    interrupt_on_sigterm()
-    opened = Ledger.open(path)
-    done = opened.compact(take_over=take_over)
-    if as_json:
-        print_line({"ledger": opened.location, "before": summary_json(done.before), "after": summary_json(done.after)})
-    else:
-        click.echo(str(done))
 
 
 @ledger.command(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oncebus.ledger import Generation, LedgerOverview, LedgerSummary, Memory, Sighting
+from oncebus.ledger import Generation, LedgerOverview, Memory, Sighting
 from oncebus.ledger.generations import IN_QUERY
 from oncebus.ledger.names import LANES
 from oncebus.ledger.overview import Day, Files
@@ -30,15 +30,11 @@ def overview_rows(overview: LedgerOverview) -> Iterator[tuple[str, str]]:
     if summary.horizon is not None:
         yield "seen up to", utc_text(summary.horizon)
     if overview.oldest is not None and overview.newest is not None:
-        sampled = "" if overview.is_exact else " in a sample"
-        yield "times", f"{utc_text(overview.oldest)} to {utc_text(overview.newest)}{sampled}"
-    about = "" if overview.is_exact or not overview.expired else "about "
-    yield "past their window", f"{about}{overview.expired:,}"
+        yield "times", f"{utc_text(overview.oldest)} to {utc_text(overview.newest)}"
+    yield "past their window", f"{overview.expired:,}"
     yield "tombstones", f"{overview.tombstones:,}"
     if overview.asides:
         yield "batches beside the query", f"{overview.asides}, open or died"
-    if overview.is_compacting:
-        yield "compaction", "running, or died"
     if overview.unclaimed.count:
         yield "not joined", f"{_files_text(overview.unclaimed)}, of a batch that is open or died"
     if overview.leftovers.count:
@@ -53,25 +49,19 @@ def overview_json(overview: LedgerOverview) -> dict[str, Any]:
         "belongs_to": None if overview.main is None else _writer_json(overview.main),
         "last_writer": None if overview.last is None else _writer_json(overview.last),
         "written": _moment(overview.written),
-        **summary_json(overview.summary),
+        **asdict(overview.summary),
+        "horizon": _moment(overview.summary.horizon),
         "parts": [parts for parts in overview.parts if parts != LANES],
         "has_lanes": LANES in overview.parts,
-        "is_exact": overview.is_exact,
         "oldest": _moment(overview.oldest),
         "newest": _moment(overview.newest),
         "past_window": overview.expired,
         "tombstones": overview.tombstones,
         "asides": overview.asides,
-        "is_compacting": overview.is_compacting,
         "not_joined": asdict(overview.unclaimed),
         "left_over": asdict(overview.leftovers),
         "days": [_day_json(day) for day in overview.days],
     }
-
-
-def summary_json(summary: LedgerSummary) -> dict[str, Any]:
-    """Return the size of a ledger as JSON."""
-    return {**asdict(summary), "horizon": _moment(summary.horizon)}
 
 
 def day_rows(days: Sequence[Day]) -> list[tuple[str, str, str]]:
