@@ -177,7 +177,7 @@ class Server:
             while link.sendable and random.random() < 0.8:
                 link.send(random.randbytes(random.choice([0, 10, 2000])), b"t", settled=random.random() < 0.3)
             if random.random() < 0.7:
-                link.drained()
+                link.answer_drain()
         elif isinstance(event, Disposed) and event.state is not None and random.random() < 0.9:
             event.link.settle(event.deliveries, event.state)
         if random.random() < 0.003:

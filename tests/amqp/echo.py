@@ -54,7 +54,7 @@ class Echo:
                 )
             wire.flush()
             if link.drain and not queue:
-                link.drained()
+                link.answer_drain()
 
 
 class EchoPeer:

@@ -93,7 +93,7 @@ def _try_codec(data: bytes) -> None:
         assert repr(again) == repr(value)
     try:
         header, of_delivery, annotations, bare, body = amqp.split(data)
-        head = amqp.annotated(bare, header, of_delivery, annotations)
+        head = amqp.annotate(bare, header, of_delivery, annotations)
         amqp.identity(head)
         amqp.filter_properties(head)
         amqp.with_application_properties(head, {"DeadLetterReason": "r"})
@@ -120,9 +120,9 @@ def _try_engine(data: bytes) -> None:
         at += 3 + len(body)
         server.receive(frame(channel, body))
     server.receive(data[at:])
-    server.see(connection.lost())
+    server.see(connection.end_lost())
     server.drain()
-    assert connection.lost() == []
+    assert connection.end_lost() == []
     assert (connection.link_count, connection.out.unsettled, connection.unfinished_bytes) == (0, 0, 0)
     server.frames()
 

@@ -17,7 +17,7 @@ def played(seed: int, steps: list[list[bytes]]) -> tuple[list[object], bytes]:
     server = Server(Random(seed), Connection(container_id="server"))
     for chunks in steps:
         server.receive(*chunks)
-    server.see(server.connection.lost())
+    server.see(server.connection.end_lost())
     return [shown(event) for event in server.seen], bytes(server.written)
 
 

@@ -76,7 +76,7 @@ def test_a_violation_closes_the_connection(sent: bytes, condition: str) -> None:
     assert kinds(events) == ["LinkDetached", "SessionEnded", "Closed"]
     assert violation(client) == condition
     assert client.raw(written(Close())) == []
-    assert client.connection.lost() == []
+    assert client.connection.end_lost() == []
     assert not client.connection.has_output
 
 
@@ -183,7 +183,7 @@ def test_the_close_of_the_peer_is_answered_and_reported_last() -> None:
     assert client.answer(Close).error is None
     assert client.connection.is_closed
     assert client.do(BEGIN) == []
-    assert client.connection.lost() == []
+    assert client.connection.end_lost() == []
 
 
 def test_a_close_of_ours_waits_for_the_peers() -> None:
@@ -207,8 +207,8 @@ def test_a_lost_peer_is_reported_like_a_closed_one() -> None:
     session = client.begin()
     link = client.outgoing()
     link.send(b"x", b"t", settled=False)
-    assert client.connection.lost() == [LinkDetached(link, None, True), SessionEnded(session, None), Closed(None)]
-    assert client.connection.lost() == []
+    assert client.connection.end_lost() == [LinkDetached(link, None, True), SessionEnded(session, None), Closed(None)]
+    assert client.connection.end_lost() == []
     assert link.unsettled != {}
     assert session.outbound.unsettled == {}
 
@@ -346,7 +346,7 @@ def test_methods_have_no_effect_after_the_end() -> None:
     session = client.begin()
     incoming, outgoing = client.incoming(handle=0), client.outgoing(name="r", handle=1)
     sent = outgoing.send(b"x", b"t", settled=False)
-    client.connection.lost()
+    client.connection.end_lost()
     client.take()
     for link in (incoming, outgoing):
         link.accept()
@@ -354,7 +354,7 @@ def test_methods_have_no_effect_after_the_end() -> None:
         link.detach()
     incoming.grant(1000)
     incoming.settle([], Accepted())
-    outgoing.drained()
+    outgoing.answer_drain()
     outgoing.settle([sent], Accepted())
     session.end()
     client.connection.close()

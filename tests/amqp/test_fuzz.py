@@ -26,9 +26,9 @@ def check(seed: int) -> None:
             connection.pause()
         elif connection.out.is_paused:
             server.see(connection.resume())
-    server.see(connection.lost())
+    server.see(connection.end_lost())
     server.drain()
-    assert connection.lost() == []
+    assert connection.end_lost() == []
     answers = server.frames()
     for position, (_, performative, _) in enumerate(answers):
         assert not isinstance(performative, Close) or position == len(answers) - 1

@@ -196,7 +196,7 @@ def test_a_close_during_the_handshake_only_ends_it() -> None:
     connection.close(AmqpError("amqp:connection:forced"))
     assert connection.is_closed
     assert taken(connection) == b""
-    assert connection.lost() == [Closed(None)]
+    assert connection.end_lost() == [Closed(None)]
 
 
 def test_frames_are_limited_until_the_peer_is_trusted() -> None:

@@ -30,7 +30,7 @@ from oncebus.amqp.message import (
     AmqpValue,
     Header,
     Parts,
-    annotated,
+    annotate,
     decode_body,
     deliverable,
     encode_message,
@@ -86,7 +86,7 @@ def test_the_data_sections_of_a_body_stay_in_their_order() -> None:
 def test_an_annotated_head_is_read_and_changed_like_a_bare_one(bare: bytes) -> None:
     header = Header(durable=True, priority=7, first_acquirer=False)
     annotations: dict[Any, Any] = {Symbol("a"): None, ULong(5): "five"}
-    head = annotated(bare, header, {Symbol("d"): UInt(1)}, annotations)
+    head = annotate(bare, header, {Symbol("d"): UInt(1)}, annotations)
     assert head.endswith(bare)
     for reader in (identity, properties, application_properties, filter_properties):
         assert reader(head) == reader(bare)
@@ -104,7 +104,7 @@ def test_an_annotated_head_is_read_and_changed_like_a_bare_one(bare: bytes) -> N
 
 
 def test_a_head_without_annotations_stays_bare() -> None:
-    assert annotated(PROPERTIES, Header(ttl=5, delivery_count=2), {}, {}) == PROPERTIES
+    assert annotate(PROPERTIES, Header(ttl=5, delivery_count=2), {}, {}) == PROPERTIES
 
 
 SHORT = bytes.fromhex("005373 c0 04 01 a1 01 69")

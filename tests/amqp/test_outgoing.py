@@ -97,8 +97,8 @@ def test_the_answer_to_a_drain_comes_after_all_earlier_deliveries() -> None:
     for number in range(8):
         link.send(bytes(100_000), b"%d" % number, settled=True)
     client.do(credit(10, drain=True), credit(1, 1, drain=True))
-    link.drained()
-    other.drained()
+    link.answer_drain()
+    other.answer_drain()
     # It does not wait for the deliveries of other links.
     sent = client.answers()
     assert sent.pop().performative.handle == other.handle
@@ -116,7 +116,7 @@ def test_an_answer_to_a_drain_that_waits_ends_with_the_link() -> None:
     client, link = ready(10, window=0)
     link.send(b"x", b"t", settled=True)
     client.do(credit(9, delivery_count=0, incoming_window=0, drain=True))
-    link.drained()
+    link.answer_drain()
     assert client.take() == b""
     client.do(Detach(handle=0, closed=True))
     assert client.answer(Detach).closed
@@ -275,7 +275,7 @@ def test_a_drain_uses_up_the_credit_and_reports_it() -> None:
     assert client.do(credit(7, delivery_count=3, drain=True)) == [CreditChanged(link)]
     assert (link.credit, link.drain) == (7, True)
     link.send(b"last", b"t", settled=True)
-    link.drained()
+    link.answer_drain()
     sent, flow = [it.performative for it in client.answers()]
     assert isinstance(sent, Transfer)
     assert (flow.delivery_count, flow.link_credit, flow.drain, flow.echo) == (10, 0, True, False)
@@ -286,15 +286,15 @@ def test_a_drain_uses_up_the_credit_and_reports_it() -> None:
 def test_a_drain_is_answered_once() -> None:
     client, link = ready(10)
     client.do(credit(10, drain=True))
-    link.drained()
+    link.answer_drain()
     client.answer(Flow)
-    link.drained()
+    link.answer_drain()
     assert not client.connection.has_output
 
 
 def test_without_a_drain_the_credit_stays() -> None:
     client, link = ready(10)
-    link.drained()
+    link.answer_drain()
     assert link.credit == 10
     assert not client.connection.has_output
 
@@ -303,7 +303,7 @@ def test_a_drain_of_no_credit_is_answered_too() -> None:
     client, link = ready(10)
     client.do(credit(0, drain=True))
     assert link.sendable == 0
-    link.drained()
+    link.answer_drain()
     flow = client.answer(Flow)
     assert (flow.delivery_count, flow.link_credit, flow.drain) == (0, 0, True)
 
@@ -314,7 +314,7 @@ def test_a_repeated_flow_does_not_zero_the_credit() -> None:
         client.do(credit(10))
         assert link.credit == 10
     client.do(credit(10, drain=True))
-    link.drained()
+    link.answer_drain()
     client.take()
     # The peer continues to count from the end of the drain.
     for _ in range(2):

@@ -118,7 +118,7 @@ def test_what_a_sender_wrote_in_header_and_annotations_is_forwarded(tmp_path: Pa
         await scene.queue("source", forward_dead_lettered_messages_to="t")
         bare = message("m")
         header, annotations = amqp.Header(priority=7), {Symbol("a"): "b"}
-        await scene.send("source", bare._replace(head=amqp.annotated(bare.head, header, annotations, annotations)))
+        await scene.send("source", bare._replace(head=amqp.annotate(bare.head, header, annotations, annotations)))
         [dead] = await scene.receive("source")
         await scene.settle("source", dead, Action.DEAD_LETTER, reason="why", properties={"changed": True})
         await scene.rounds(4)

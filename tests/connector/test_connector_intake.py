@@ -75,7 +75,7 @@ class Scene:
     def next(self, rows: int = 1000, together: int = 1) -> Offset:
         """Return the end of the next batch, once there is one, and as many messages have come for it."""
         ends: list[Offset] = []
-        receivers, known = self.intake._receivers, self.intake._deliveries.known
+        receivers, known = self.intake._receivers, self.intake._deliveries.state_of
 
         def receive(rows: int, size: int) -> Received:
             some = Receivers.receive(receivers, rows, size)

@@ -118,10 +118,10 @@ def test_the_string_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("BUS", STRING + "\n")
     assert Access(variable="BUS").host == "localhost:5672"
     with pytest.raises(BadOption, match=r"The environment variable 'NONE' .* is not set"):
-        Access(variable="NONE").resolved("a")
+        Access(variable="NONE").resolve("a")
     file = tmp_path / "string"
     file.write_text(STRING + "\n")
-    assert Access(file=str(file)).resolved("a") == Access(connection_string=STRING)
+    assert Access(file=str(file)).resolve("a") == Access(connection_string=STRING)
 
 
 def test_a_file_that_holds_no_connection_string(tmp_path: Path) -> None:
@@ -141,22 +141,22 @@ def test_a_file_that_holds_no_connection_string(tmp_path: Path) -> None:
     }
     for path, reason in reasons.items():
         with pytest.raises(BadOption) as raised:
-            Access(file=path).resolved("a")
+            Access(file=path).resolve("a")
         assert str(raised.value) == f"Cannot read {path!r} (option 'connection_string_file'): {reason}."
 
 
 @pytest.mark.parametrize("string", ["garbage", f"SharedAccessKey={SECRET}", f"Endpoint=;SharedAccessKey={SECRET}"])
 def test_a_connection_string_without_an_endpoint(string: str) -> None:
     with pytest.raises(BadOption) as raised:
-        Access(connection_string=string).resolved("orders")
+        Access(connection_string=string).resolve("orders")
     assert str(raised.value) == "The connection string has no part 'Endpoint=sb://…'."
 
 
 def test_a_connection_string_of_another_entity() -> None:
     access = Access(connection_string=f"{STRING};EntityPath=orders")
-    assert access.resolved("orders") == access
+    assert access.resolve("orders") == access
     with pytest.raises(BadOption) as raised:
-        access.resolved("other")
+        access.resolve("other")
     assert str(raised.value) == "The connection string is for 'orders' (its part EntityPath), not for 'other'."
 
 
@@ -166,7 +166,7 @@ def test_white_space_around_a_connection_string(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("BUS", given)
     file.write_text(given)
     for access in (Access(connection_string=given), Access(variable="BUS"), Access(file=str(file))):
-        assert access.resolved("orders") == Access(connection_string=string)
+        assert access.resolve("orders") == Access(connection_string=string)
 
 
 @pytest.mark.parametrize("between", ["", " ", "\n"])
@@ -175,7 +175,7 @@ def test_a_connection_string_that_lacks_a_semicolon(between: str) -> None:
     endpoint, key = "Endpoint=sb://localhost", f"{between}SharedAccessKey={SECRET}"
     for part, string in (("EntityPath", f"{endpoint};EntityPath=orders{key}"), ("Endpoint", endpoint + key)):
         with pytest.raises(BadOption) as raised:
-            Access(connection_string=string).resolved("orders")
+            Access(connection_string=string).resolve("orders")
         assert str(raised.value) == f"The part {part} of the connection string contains '='. Is a ';' missing?"
 
 

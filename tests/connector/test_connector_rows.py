@@ -28,7 +28,7 @@ from oncebus.connector.errors import BadColumn, BadOption, BadRow
 from oncebus.connector.failures import may_pass
 from oncebus.connector.ids import Ids
 from oncebus.connector.rows import SINK_COLUMNS, check_columns, message_from
-from oncebus.connector.sending import MOST_MESSAGES, Placed, packed, runs
+from oncebus.connector.sending import MOST_MESSAGES, Placed, pack, runs
 from oncebus.connector.sink import _messages
 from tests.protocols.atom.admin import description, elements
 from tests.protocols.servicebus.bus import encoded
@@ -158,7 +158,7 @@ class Box:
 def test_messages_are_packed_by_size_in_order() -> None:
     sizes = [4, 4, 4, 11, 10, 1, 1]
     given = [Placed(ServiceBusMessage(b"x" * size), str(size)) for size in sizes]
-    found = [([int(each.place) for each in pack.messages], pack.batch) for pack in packed(given, Box)]
+    found = [([int(each.place) for each in pack.messages], pack.batch) for pack in pack(given, Box)]
     assert [messages for messages, _ in found] == [[4, 4], [4], [11], [10], [1, 1]]
     for messages, batch in found:
         if messages == [11]:
@@ -170,7 +170,7 @@ def test_messages_are_packed_by_size_in_order() -> None:
 
 def test_messages_are_packed_by_number() -> None:
     given = [Placed(ServiceBusMessage(b""), str(number)) for number in range(2 * MOST_MESSAGES + 1)]
-    assert [len(pack.messages) for pack in packed(given, Box)] == [MOST_MESSAGES, MOST_MESSAGES, 1]
+    assert [len(pack.messages) for pack in pack(given, Box)] == [MOST_MESSAGES, MOST_MESSAGES, 1]
 
 
 def test_no_rows_need_no_batch() -> None:
@@ -179,7 +179,7 @@ def test_no_rows_need_no_batch() -> None:
     def refuse() -> Box:
         raise AssertionError
 
-    assert list(packed([], refuse)) == []
+    assert list(pack([], refuse)) == []
 
 
 def test_messages_of_a_partition() -> None:

@@ -256,7 +256,7 @@ def test_a_file_with_the_connection_string_that_cannot_be_read(
         with pytest.raises(
             ServiceBusFailure, match=r"^Reading the connection string for queue 'a' failed: There is no"
         ):
-            attempts.resolved(access, Entity("a"))
+            attempts.resolve_access(access, Entity("a"))
         with pytest.raises(ServiceBusFailure, match=r"^Peeking at queue 'a' failed: There is no answer in time\.$"):
             list(BatchSource(PeekOptions(access, Entity("a"), 0.1, 10)).read(InputPartition(None)))
         options = SinkOptions(access, Entity("a"), 0.1, None, requires_detection=True, administration_url=None)

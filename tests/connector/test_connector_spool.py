@@ -260,17 +260,17 @@ def test_messages_still_to_complete_survive_and_are_forgotten_at_last(tmp_path: 
 
 def test_what_is_known_about_a_delivery() -> None:
     deliveries = Deliveries([identity(9)])
-    assert [deliveries.known(identity(number)) for number in (1, 9)] == [Known.NEW, Known.FINISHED]
+    assert [deliveries.state_of(identity(number)) for number in (1, 9)] == [Known.NEW, Known.FINISHED]
     for number in (1, 2, 3):
         deliveries.wait(identity(number))
     deliveries.forget(identity(3))
-    deliveries.spooled(0, [identity(1)])
-    deliveries.spooled(1, [identity(2)])
-    assert [deliveries.known(identity(number)) for number in (1, 2, 3)] == [Known.TAKEN, Known.TAKEN, Known.NEW]
+    deliveries.note_spooled(0, [identity(1)])
+    deliveries.note_spooled(1, [identity(2)])
+    assert [deliveries.state_of(identity(number)) for number in (1, 2, 3)] == [Known.TAKEN, Known.TAKEN, Known.NEW]
     deliveries.finish(1)
-    assert [deliveries.known(identity(number)) for number in (1, 2)] == [Known.FINISHED, Known.TAKEN]
+    assert [deliveries.state_of(identity(number)) for number in (1, 2)] == [Known.FINISHED, Known.TAKEN]
     assert deliveries.finished == {identity(1), identity(9)}
     deliveries.confirm([identity(1)])
-    assert deliveries.known(identity(1)) is Known.NEW
+    assert deliveries.state_of(identity(1)) is Known.NEW
     # An entity that is created again counts from 1.
-    assert deliveries.known(Identity(2, 7)) is Known.NEW
+    assert deliveries.state_of(Identity(2, 7)) is Known.NEW

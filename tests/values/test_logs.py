@@ -21,7 +21,7 @@ from oncebus.values.logs import (
     Repeats,
     TextFormatter,
     configure,
-    masked,
+    mask,
 )
 
 RULE = fresh_rule("rule", [Right.SEND])
@@ -107,7 +107,7 @@ def test_no_text_breaks_the_line(formatter: logging.Formatter, text: str) -> Non
     assert "\n" not in line
     assert "\r" not in line
     if isinstance(formatter, JsonFormatter):
-        assert json.loads(line)["message"] == masked(text)
+        assert json.loads(line)["message"] == mask(text)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_keys_and_signatures_are_masked_anywhere(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["SharedAccessKeyName=rule;x", "design=5", "the signature", "a key: none", "sig"])
 def test_other_text_is_not_masked(text: str) -> None:
-    assert masked(text) == text
+    assert mask(text) == text
 
 
 def test_a_message_that_does_not_fit_its_arguments_is_still_logged() -> None:

@@ -48,11 +48,11 @@ class _Composite(NamedTuple):
     fields: tuple[_Field, ...]
 
 
-def _unchanged(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
-def _instance(name: str, of: type | tuple[type, ...], write: Callable[[Any], object] = _unchanged) -> Kind:
+def _instance(name: str, of: type | tuple[type, ...], write: Callable[[Any], object] = _return_unchanged) -> Kind:
     def read(value: Any) -> object:
         if not isinstance(value, of):
             raise ValueError
@@ -116,7 +116,7 @@ UnreadNames = Annotated[list[Symbol], Kind("anything", _nothing, lambda value: A
 """Symbols that we write but do not read: any value from the peer is accepted and discarded."""
 UnreadFields = Annotated[dict[Symbol, object], Kind("anything", _nothing, _write_fields)]
 """A map with symbols as keys that we write but do not read."""
-UnreadMap = Annotated[dict[Any, Any], Kind("anything", _nothing, _unchanged)]
+UnreadMap = Annotated[dict[Any, Any], Kind("anything", _nothing, _return_unchanged)]
 
 _BY_DESCRIPTOR: dict[object, _Composite] = {}
 _BY_CLASS: dict[type, _Composite] = {}

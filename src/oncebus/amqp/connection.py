@@ -254,12 +254,12 @@ class Connection:
     def abandon(self, error: AmqpError) -> list[Event]:
         """Close the connection without waiting for an answer, because the peer seems to be gone.
 
-        Return the remaining events, as `lost` does.
+        Return the remaining events, as `end_lost` does.
         """
         self._fail(error)
         return self._take_events()
 
-    def lost(self) -> list[Event]:
+    def end_lost(self) -> list[Event]:
         """End the connection after the peer has disconnected. Return the remaining events; `Closed` is the last."""
         self._finish(None)
         return self._take_events()
@@ -286,7 +286,7 @@ class Connection:
                 reason = f"A frame of {size} bytes is needed, but max-frame-size is {self.remote_frame_size}."
                 self._fail(AmqpError(RESOURCE_LIMIT_EXCEEDED, reason))
                 return
-            body = encode_performative(replace(performative, error=performative.error.shortened()))
+            body = encode_performative(replace(performative, error=performative.error.shorten()))
         self.out.write(frame(channel, body))
 
     def _read(self, data: bytes, most_work: int) -> None:

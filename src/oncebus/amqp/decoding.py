@@ -97,7 +97,7 @@ def open_map(data: Buffer, offset: int, end: int, name: str = "map") -> tuple[in
 
 def _open(data: Buffer, offset: int, end: int, name: str, short: int) -> tuple[int, int, int]:
     if offset >= end:
-        raise _truncated(name, offset)
+        raise _truncation_error(name, offset)
     code = data[offset]
     if code == short:
         return _short_frame(data, offset + 1, end, name)
@@ -108,24 +108,24 @@ def _open(data: Buffer, offset: int, end: int, name: str, short: int) -> tuple[i
     raise DecodeError(name, offset, f"format code 0x{code:02x} does not encode a {'list' if short == 0xC0 else 'map'}")
 
 
-def _truncated(name: str, offset: int) -> DecodeError:
+def _truncation_error(name: str, offset: int) -> DecodeError:
     return DecodeError(name, offset, TRUNCATED)
 
 
-def _fixed(name: str, layout: str, make: Callable[[Any], object] | None = None) -> Reader:
+def _fixed_reader(name: str, layout: str, make: Callable[[Any], object] | None = None) -> Reader:
     unpack_from = struct.Struct(layout).unpack_from
     width = struct.calcsize(layout)
 
     def read(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
         stop = at + width
         if stop > end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         return unpack_from(data, at)[0], stop
 
     def read_and_make(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
         stop = at + width
         if stop > end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         return make(unpack_from(data, at)[0]), stop  # type: ignore[misc]
 
     return read if make is None else read_and_make
@@ -137,7 +137,7 @@ def _table(name: str, values: list[Any]) -> Reader:
 
     def read(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
         if at >= end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         try:
             return made[data[at]], at + 1
         except IndexError:
@@ -155,7 +155,7 @@ def _constant(value: object) -> Reader:
 
 def _char(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
     if at + 4 > end:
-        raise _truncated("char", at)
+        raise _truncation_error("char", at)
     (code_point,) = _ONE(data, at)
     if code_point > 0x10FFFF or 0xD800 <= code_point <= 0xDFFF:
         raise DecodeError("char", at, f"0x{code_point:x} is not a Unicode character")
@@ -165,11 +165,11 @@ def _char(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # no
 def _variable(name: str, wide: bool, make: Callable[[Buffer], object]) -> Reader:
     def read_short(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
         if at >= end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         begin = at + 1
         stop = begin + data[at]
         if stop > end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         try:
             return make(data[begin:stop]), stop
         except UnicodeDecodeError as error:
@@ -178,10 +178,10 @@ def _variable(name: str, wide: bool, make: Callable[[Buffer], object]) -> Reader
     def read_long(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
         begin = at + 4
         if begin > end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         stop: int = begin + _ONE(data, at)[0]
         if stop > end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         try:
             return make(data[begin:stop]), stop
         except UnicodeDecodeError as error:
@@ -208,11 +208,11 @@ def _short_frame(data: Buffer, at: int, end: int, name: str) -> tuple[int, int, 
     Raises `DecodeError` if that many elements cannot fit, as each takes at least one byte.
     """
     if at + 2 > end:
-        raise _truncated(name, at)
+        raise _truncation_error(name, at)
     stop = at + 1 + data[at]
     count = data[at + 1]
     if stop > end:
-        raise _truncated(name, at)
+        raise _truncation_error(name, at)
     if count > stop - at - 2:
         raise DecodeError(name, at, f"{count} elements do not fit in {data[at]} bytes")
     return at + 2, stop, count
@@ -220,11 +220,11 @@ def _short_frame(data: Buffer, at: int, end: int, name: str) -> tuple[int, int, 
 
 def _long_frame(data: Buffer, at: int, end: int, name: str) -> tuple[int, int, int]:
     if at + 8 > end:
-        raise _truncated(name, at)
+        raise _truncation_error(name, at)
     size, count = _TWO(data, at)
     stop = at + 4 + size
     if stop > end:
-        raise _truncated(name, at)
+        raise _truncation_error(name, at)
     if count > size - 4:
         raise DecodeError(name, at, f"{count} elements do not fit in {size} bytes")
     return at + 8, stop, count
@@ -241,7 +241,7 @@ def _items(data: Buffer, at: int, stop: int, count: int, depth: int, name: str) 
     items = []
     for _ in range(count):
         if at >= stop:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         value, at = readers[data[at]](data, at + 1, stop, depth)
         items.append(value)
     if at != stop:
@@ -278,15 +278,15 @@ def _map(name: str, frame: Frame) -> Reader:
     return read
 
 
-def _described(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:
+def _read_described(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:
     if depth >= DEEPEST:
         raise _too_deep("described type", at)
     depth += 1
     if at >= end:
-        raise _truncated("descriptor", at)
+        raise _truncation_error("descriptor", at)
     descriptor, at = _READERS[data[at]](data, at + 1, end, depth)
     if at >= end:
-        raise _truncated("described value", at)
+        raise _truncation_error("described value", at)
     value, at = _READERS[data[at]](data, at + 1, end, depth)
     return Described(descriptor, value), at
 
@@ -298,19 +298,19 @@ def _array(name: str, wide: bool) -> Reader:
         depth += 1
         head = 8 if wide else 2
         if at + head > end:
-            raise _truncated(name, at)
+            raise _truncation_error(name, at)
         size, count = _TWO(data, at) if wide else (data[at], data[at + 1])
         start, at, stop = at, at + head, at + head // 2 + size
         if stop > end:
-            raise _truncated(name, start)
+            raise _truncation_error(name, start)
         descriptors: list[object] = []
         while at < stop and data[at] == 0:
             if at + 1 >= stop or len(descriptors) + depth >= DEEPEST:
-                raise _truncated(name, at) if at + 1 >= stop else _too_deep(name, at)
+                raise _truncation_error(name, at) if at + 1 >= stop else _too_deep(name, at)
             descriptor, at = _READERS[data[at + 1]](data, at + 2, stop, depth)
             descriptors.append(descriptor)
         if at >= stop:
-            raise _truncated(name, start)
+            raise _truncation_error(name, start)
         code = data[at]
         of = _TYPES.get(code)
         if of is None:
@@ -358,20 +358,20 @@ _CODES: dict[int, tuple[type, Reader]] = {
     0x54: (Int, _table("int", [Int(n - 256 if n > 127 else n) for n in range(256)])),
     0x55: (int, _table("long", [n - 256 if n > 127 else n for n in range(256)])),
     0x56: (bool, _table("boolean", [False, True])),
-    0x60: (UShort, _fixed("ushort", ">H", UShort)),
-    0x61: (Short, _fixed("short", ">h", Short)),
-    0x70: (UInt, _fixed("uint", ">I", UInt)),
-    0x71: (Int, _fixed("int", ">i", Int)),
-    0x72: (Float, _fixed("float", ">f", Float)),
+    0x60: (UShort, _fixed_reader("ushort", ">H", UShort)),
+    0x61: (Short, _fixed_reader("short", ">h", Short)),
+    0x70: (UInt, _fixed_reader("uint", ">I", UInt)),
+    0x71: (Int, _fixed_reader("int", ">i", Int)),
+    0x72: (Float, _fixed_reader("float", ">f", Float)),
     0x73: (Char, _char),
-    0x74: (Decimal32, _fixed("decimal32", ">4s", Decimal32)),
-    0x80: (ULong, _fixed("ulong", ">Q", ULong)),
-    0x81: (int, _fixed("long", ">q")),
-    0x82: (float, _fixed("double", ">d")),
-    0x83: (Timestamp, _fixed("timestamp", ">q", Timestamp)),
-    0x84: (Decimal64, _fixed("decimal64", ">8s", Decimal64)),
-    0x94: (Decimal128, _fixed("decimal128", ">16s", Decimal128)),
-    0x98: (uuid.UUID, _fixed("uuid", ">16s", _uuid)),
+    0x74: (Decimal32, _fixed_reader("decimal32", ">4s", Decimal32)),
+    0x80: (ULong, _fixed_reader("ulong", ">Q", ULong)),
+    0x81: (int, _fixed_reader("long", ">q")),
+    0x82: (float, _fixed_reader("double", ">d")),
+    0x83: (Timestamp, _fixed_reader("timestamp", ">q", Timestamp)),
+    0x84: (Decimal64, _fixed_reader("decimal64", ">8s", Decimal64)),
+    0x94: (Decimal128, _fixed_reader("decimal128", ">16s", Decimal128)),
+    0x98: (uuid.UUID, _fixed_reader("uuid", ">16s", _uuid)),
     0xA0: (bytes, _variable("binary", False, bytes)),
     0xA1: (str, _variable("string", False, _text)),
     0xA3: (Symbol, _variable("symbol", False, _symbol)),
@@ -387,7 +387,7 @@ _CODES: dict[int, tuple[type, Reader]] = {
 }
 _TYPES = {code: of for code, (of, _) in _CODES.items()}
 _READERS: list[Reader] = [_CODES[code][1] if code in _CODES else _unknown for code in range(256)]
-_READERS[0] = _described
+_READERS[0] = _read_described
 
 _LEAST = dict(enumerate([1, 2, 4, 8, 16, 1, 4, 2, 8, 3, 9], start=5))
 """The fewest bytes that an element's data takes in an array, by the upper half of its format code."""

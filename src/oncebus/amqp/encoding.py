@@ -44,12 +44,12 @@ def encode(value: object) -> bytes:
 
 def list_of(encoded: Sequence[bytes]) -> bytes:
     """Return the encoding of a list of values that are already encoded."""
-    return _framed(0xC0, len(encoded), b"".join(encoded)) if encoded else b"\x45"
+    return _frame(0xC0, len(encoded), b"".join(encoded)) if encoded else b"\x45"
 
 
 def map_of(encoded: Sequence[bytes]) -> bytes:
     """Return the encoding of a map, given its encoded keys and values, alternating."""
-    return _framed(0xC1, len(encoded), b"".join(encoded))
+    return _frame(0xC1, len(encoded), b"".join(encoded))
 
 
 class _Writers(dict[type, Writer]):
@@ -63,7 +63,7 @@ class _Writers(dict[type, Writer]):
         raise EncodeError(f"AMQP has no type for a Python {kind.__qualname__}.")
 
 
-def _fixed(name: str, code: int, layout: str) -> Writer:
+def _fixed_writer(name: str, code: int, layout: str) -> Writer:
     pack = struct.Struct(">B" + layout).pack
 
     def write(value: Any, depth: int) -> bytes:  # noqa: ARG001
@@ -140,7 +140,7 @@ def _char(value: Any, depth: int) -> bytes:  # noqa: ARG001
     return b"\x73" + _character(value)
 
 
-def _coded(code: int, content: Callable[[Any], bytes]) -> Writer:
+def _coded_writer(code: int, content: Callable[[Any], bytes]) -> Writer:
     start = bytes([code])
 
     def write(value: Any, depth: int) -> bytes:  # noqa: ARG001
@@ -154,13 +154,13 @@ def _check_depth(depth: int) -> None:
         raise EncodeError(f"AMQP values may not be nested more than {DEEPEST} deep.")
 
 
-def _joined(values: Iterable[Any], depth: int) -> bytes:
+def _encode_items(values: Iterable[Any], depth: int) -> bytes:
     _check_depth(depth)
     depth += 1
     return b"".join([_WRITERS[type(value)](value, depth) for value in values])
 
 
-def _framed(code: int, count: int, content: bytes) -> bytes:
+def _frame(code: int, count: int, content: bytes) -> bytes:
     size = len(content)
     if size < 255 and count < 256:
         return bytes((code, size + 1, count)) + content
@@ -168,7 +168,7 @@ def _framed(code: int, count: int, content: bytes) -> bytes:
 
 
 def _list(value: Any, depth: int) -> bytes:
-    return _framed(0xC0, len(value), _joined(value, depth)) if value else b"\x45"
+    return _frame(0xC0, len(value), _encode_items(value, depth)) if value else b"\x45"
 
 
 def _flat(value: dict[Any, Any]) -> list[Any]:
@@ -176,15 +176,15 @@ def _flat(value: dict[Any, Any]) -> list[Any]:
 
 
 def _map(value: Any, depth: int) -> bytes:
-    return _framed(0xC1, 2 * len(value), _joined(_flat(value), depth))
+    return _frame(0xC1, 2 * len(value), _encode_items(_flat(value), depth))
 
 
-def _described(value: Any, depth: int) -> bytes:
-    return b"\x00" + _joined(value, depth)
+def _write_described(value: Any, depth: int) -> bytes:
+    return b"\x00" + _encode_items(value, depth)
 
 
 def _array(value: Any, depth: int) -> bytes:
-    return _framed(0xE0, len(value), _array_content(value, depth))
+    return _frame(0xE0, len(value), _array_content(value, depth))
 
 
 def _array_content(value: Array, depth: int) -> bytes:
@@ -223,7 +223,7 @@ def _depthless(content: Callable[[Any], bytes]) -> Writer:
     return lambda value, depth: content(value)  # noqa: ARG005
 
 
-def _counted(content: Callable[[Any, int], bytes], each: int) -> Writer:
+def _with_count(content: Callable[[Any, int], bytes], each: int) -> Writer:
     return lambda value, depth: _LENGTH(each * len(value)) + content(value, depth)
 
 
@@ -240,14 +240,14 @@ _FIXED: dict[type, tuple[str, int, str]] = {
     Float: ("float", 0x72, "f"),
     float: ("double", 0x82, "d"),
 }
-_fixed_writers = {kind: _fixed(*form) for kind, form in _FIXED.items()}
+_fixed_writers = {kind: _fixed_writer(*form) for kind, form in _FIXED.items()}
 _long = _small("long", 0x81, "q", 0x55)
 _coded_writers: dict[type, tuple[int, Writer]] = {
     Char: (0x73, _char),
-    Decimal32: (0x74, _coded(0x74, _decimal)),
-    Decimal64: (0x84, _coded(0x84, _decimal)),
-    Decimal128: (0x94, _coded(0x94, _decimal)),
-    uuid.UUID: (0x98, _coded(0x98, lambda value: value.bytes)),
+    Decimal32: (0x74, _coded_writer(0x74, _decimal)),
+    Decimal64: (0x84, _coded_writer(0x84, _decimal)),
+    Decimal128: (0x94, _coded_writer(0x94, _decimal)),
+    uuid.UUID: (0x98, _coded_writer(0x98, lambda value: value.bytes)),
 }
 _contents: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     bytes: (0xA0, bytes),
@@ -272,7 +272,7 @@ _WRITERS = _Writers(
         list: _list,
         tuple: _list,
         dict: _map,
-        Described: _described,
+        Described: _write_described,
         Array: _array,
     }
 )
@@ -291,7 +291,7 @@ _ELEMENTS: dict[type, tuple[int, type, Writer]] = {
     },
     type(None): (0x40, object, lambda value, depth: b""),  # noqa: ARG005
     bool: (0x56, bool, lambda value, depth: b"\x01" if value else b"\x00"),  # noqa: ARG005
-    list: (0xC0, list, _counted(_joined, 1)),
-    dict: (0xC1, dict, _counted(lambda value, depth: _joined(_flat(value), depth), 2)),
-    Array: (0xE0, Array, _counted(_array_content, 1)),
+    list: (0xC0, list, _with_count(_encode_items, 1)),
+    dict: (0xC1, dict, _with_count(lambda value, depth: _encode_items(_flat(value), depth), 2)),
+    Array: (0xE0, Array, _with_count(_array_content, 1)),
 }

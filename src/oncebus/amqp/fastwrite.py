@@ -49,17 +49,17 @@ def encode_state(outcome: DeliveryState, largest_frame: int) -> bytes:
     if type(outcome) is Released:
         return _RELEASED
     state = to_bytes(outcome)
-    return to_bytes(_shortened(outcome)) if len(state) > largest_frame - _LARGEST_DISPOSITION else state
+    return to_bytes(_shorten(outcome)) if len(state) > largest_frame - _LARGEST_DISPOSITION else state
 
 
-def _shortened(outcome: DeliveryState) -> DeliveryState:
+def _shorten(outcome: DeliveryState) -> DeliveryState:
     match outcome:
         case Rejected(AmqpError() as error):
-            return Rejected(error.shortened())
+            return Rejected(error.shorten())
         case Modified():
             return replace(outcome, message_annotations=None)
         case TransactionalState(txn_id, Rejected(AmqpError() as error)):
-            return TransactionalState(txn_id, Rejected(error.shortened()))
+            return TransactionalState(txn_id, Rejected(error.shorten()))
         case TransactionalState(txn_id, Modified() as modified):
             return TransactionalState(txn_id, replace(modified, message_annotations=None))
     return outcome

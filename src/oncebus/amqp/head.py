@@ -1,6 +1,6 @@
 """The head of a message: the bytes of its properties and application-properties sections. Either may be missing.
 
-Before them, an annotated head has the sections of its sender's header and annotations (see `message.annotated`).
+Before them, an annotated head has the sections of its sender's header and annotations (see `message.annotate`).
 
 The properties are a list: message-id, user-id, to, subject, reply-to, correlation-id, content-type, content-encoding,
 absolute-expiry-time, creation-time, group-id, group-sequence, reply-to-group-id. It may be shorter, or have nulls.

@@ -2,7 +2,7 @@
 
 The bare message is kept as the bytes that came: `head` (properties and application properties) and `body` (body and
 footer). The sections before it concern transport. They are read from an incoming message and written anew for an
-outgoing one. `annotated` puts the sender's header and annotations in front of the head, so that they are stored with
+outgoing one. `annotate` puts the sender's header and annotations in front of the head, so that they are stored with
 it. `deliverable` merges them with those that the broker writes.
 """
 
@@ -117,7 +117,7 @@ def split(data: Buffer) -> Parts:
     return Parts(header, of_delivery, annotations, bytes(data[head_at:body_at]), bytes(data[body_at:]))
 
 
-def annotated(
+def annotate(
     head: bytes, header: Header, delivery_annotations: Mapping[Any, Any], annotations: Mapping[Any, Any]
 ) -> bytes:
     """Return the head, preceded by sections with the sender's header and annotations.

@@ -160,7 +160,7 @@ class Outbound:
             found = [each for each in self.lapsed if lies_within(each, first, last)]
         return [(each, self.lapsed.pop(each)) for each in found]
 
-    def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
+    def find_unsettled(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
         """Return the unsettled deliveries in a range, by link.
 
         The cost is bounded by the number of unsettled deliveries, not by the range.

@@ -22,7 +22,7 @@ class AmqpError:
     description: Text | None = None
     info: Fields | None = None
 
-    def shortened(self) -> AmqpError:
+    def shorten(self) -> AmqpError:
         """Return the error without details and with a short text, for peers with a small frame size."""
         return AmqpError(self.condition, self.description and self.description[:_FEW_WORDS])
 

@@ -108,7 +108,7 @@ class OutgoingLink(Link):
             self.is_answering = True
         return delivery
 
-    def drained(self) -> None:
+    def answer_drain(self) -> None:
         """Answer a drain: use up the credit and report that to the peer, after all earlier deliveries."""
         if self.drain and self.is_open:
             self.drain = False

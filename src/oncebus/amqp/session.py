@@ -292,7 +292,7 @@ class Session:
             return 0
         outbound = self.outbound
         scanned = 0 if first == last else min((last - first) & MASK, len(outbound.unsettled)) + len(outbound.lapsed)
-        for link, deliveries in self.outbound.disposed(first, last).items():
+        for link, deliveries in self.outbound.find_unsettled(first, last).items():
             if settled:
                 link.on_settled(deliveries)
             elif not isinstance(state, ReceivedState):

@@ -42,7 +42,7 @@ def retry(
     has_failed = False
     while True:
         try:
-            return bounded(call)
+            return call_in_time(call)
         except Exception as error:
             after_failure()
             pause = next(waits, None) if passes(error) else None
@@ -56,9 +56,9 @@ def retry(
             time.sleep(pause)
 
 
-def resolved(access: Access, entity: Entity) -> Access:
+def resolve_access(access: Access, entity: Entity) -> Access:
     """Return an access that holds the connection string itself, if there is one. Raises an error of Oncebus."""
-    return retry(lambda: access.resolved(entity.name), lambda: f"Reading the connection string for {entity}", 0)
+    return retry(lambda: access.resolve(entity.name), lambda: f"Reading the connection string for {entity}", 0)
 
 
 def pauses(
@@ -74,7 +74,7 @@ def pauses(
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def bounded(call: Callable[[], T]) -> T:
+def call_in_time(call: Callable[[], T]) -> T:
     """Return the value of a call. Raises `OperationTimeoutError` if it does not end in time.
 
     The client waits for ever if a broker, or something in between, accepts a connection and does not answer.

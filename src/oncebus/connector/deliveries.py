@@ -31,7 +31,7 @@ class Deliveries:
         self._taken: set[Identity] = set()
         self._finished = set(left)
 
-    def known(self, identity: Identity) -> Known:
+    def state_of(self, identity: Identity) -> Known:
         """Return what is known about a message."""
         if identity in self._finished:
             return Known.FINISHED
@@ -45,7 +45,7 @@ class Deliveries:
         """Forget a waiting message. It is new if it is delivered again."""
         self._waiting.discard(identity)
 
-    def spooled(self, number: int, identities: Iterable[Identity]) -> None:
+    def note_spooled(self, number: int, identities: Iterable[Identity]) -> None:
         """Note the messages of a batch in the spool."""
         batch = self._batches[number] = set(identities)
         self._taken |= batch

@@ -21,7 +21,7 @@ import httpx
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from oncebus.connector.attempts import bounded, resolved
+from oncebus.connector.attempts import call_in_time, resolve_access
 from oncebus.connector.endpoints import EMULATOR, Access
 from oncebus.connector.errors import BadOption
 from oncebus.connector.options import SinkOptions
@@ -51,10 +51,10 @@ def check_detection(options: SinkOptions) -> None:
 @lru_cache(maxsize=256)
 def _check(options: SinkOptions) -> None:
     entity = options.entity
-    access = resolved(options.access, entity)
+    access = resolve_access(options.access, entity)
     where = f"{entity} at {access.host}"
     try:
-        window = detection_window(bounded(lambda: _description(access, entity.name, options.administration_url)))
+        window = detection_window(call_in_time(lambda: _description(access, entity.name, options.administration_url)))
     except (Unknown, OperationTimeoutError) as error:
         _LOG.warning(
             "Cannot check whether %s detects duplicates (%s). If it does not, a repeated task sends messages twice.",

@@ -3,7 +3,7 @@
 Only the process that connects resolves a secret: the name of an environment variable, a file or a credential class
 travels to the tasks, not its value. The one exception is the option `connection_string`, which holds the secret itself.
 
-Only `Access.resolved` reads a variable or a file. A file may be on a disk that does not answer, or may be replaced at
+Only `Access.resolve` reads a variable or a file. A file may be on a disk that does not answer, or may be replaced at
 any moment. So it is read inside an attempt (see `oncebus.connector.attempts`), once for each connection.
 """
 
@@ -23,7 +23,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 
 from oncebus.connector.errors import BadOption
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _WAYS = ("connection_string", "connection_string_env", "connection_string_file", "namespace")
 EMULATOR = "UseDevelopmentEmulator"
@@ -49,7 +49,7 @@ class Access:
         """Whether the next connection may get another connection string, because the file was replaced."""
         return self.file is not None
 
-    def resolved(self, entity: str) -> Access:
+    def resolve(self, entity: str) -> Access:
         """Return an access that holds the connection string itself, if there is one.
 
         Raises `BadOption`, also if the connection string is for another entity.
@@ -61,9 +61,7 @@ class Access:
             # It would show the next part, which may be the key.
             raise BadOption("The part EntityPath of the connection string contains '='. Is a ';' missing?")
         if path and path != entity:
-            raise BadOption(
-                f"The connection string is for {shown(path)} (its part EntityPath), not for {shown(entity)}."
-            )
+            raise BadOption(f"The connection string is for {clip(path)} (its part EntityPath), not for {clip(entity)}.")
         return found
 
     def client(self) -> ServiceBusClient:
@@ -71,13 +69,13 @@ class Access:
 
         The sink and the source retry themselves: they know for how long, and what a new connection means.
         """
-        return self._opened(ServiceBusClient, self.token_credential)
+        return self._open_client(ServiceBusClient, self.token_credential)
 
     def async_client(self) -> AsyncClient:
         """Open a client for asyncio that does not retry by itself, with a resolved access. Raises `BadOption`."""
-        return self._opened(AsyncClient, lambda: self.token_credential("azure.identity.aio"))
+        return self._open_client(AsyncClient, lambda: self.token_credential("azure.identity.aio"))
 
-    def _opened(self, kind: Callable[..., C], credential: Callable[[], Any]) -> C:
+    def _open_client(self, kind: Callable[..., C], credential: Callable[[], Any]) -> C:
         if self.connection_string is None:
             return kind(self.namespace, credential(), **_PATIENCE)
         try:
@@ -92,7 +90,7 @@ class Access:
             value = os.environ.get(self.variable)
             if not value:
                 raise BadOption(
-                    f"The environment variable {shown(self.variable)} (option 'connection_string_env') is not set in "
+                    f"The environment variable {clip(self.variable)} (option 'connection_string_env') is not set in "
                     "this process. The driver and the executors all need it."
                 )
             return value.strip()
@@ -130,14 +128,12 @@ class Access:
                 "Option 'credential' needs the package azure-identity: pip install azure-identity"
             ) from None
         if kind is None or not hasattr(kind, "get_token"):
-            raise BadOption(
-                f"Option 'credential' {shown(self.credential)} is not a credential class of azure.identity."
-            )
+            raise BadOption(f"Option 'credential' {clip(self.credential)} is not a credential class of azure.identity.")
         try:
             return kind()
         except Exception as error:
             raise BadOption(
-                f"Option 'credential' {shown(self.credential)} cannot be used without arguments: "
+                f"Option 'credential' {clip(self.credential)} cannot be used without arguments: "
                 f"{' '.join(str(error).split())}"
             ) from None
 
@@ -156,7 +152,7 @@ def _text_of(path: str) -> str:
             reason = "it is longer than a connection string" if text else "it is empty"
     except (OSError, ValueError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not a text file"
-    raise BadOption(f"Cannot read {shown(path)} (option 'connection_string_file'): {reason}.")
+    raise BadOption(f"Cannot read {clip(path)} (option 'connection_string_file'): {reason}.")
 
 
 def access_from(options: Mapping[str, str]) -> Access:

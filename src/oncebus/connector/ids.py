@@ -84,8 +84,8 @@ def find_shared(partitions: Sequence[bytes]) -> Shared | None:
     digests = np.frombuffer(b"".join(partitions), _DIGEST)
     # Numbers are sorted ten times as fast as bytes, and few digests begin alike.
     heads = digests.view(np.uint64)[::2]
-    similar = digests[np.isin(heads, _repeated(heads))]
-    again = _repeated(similar)
+    similar = digests[np.isin(heads, _find_repeated(heads))]
+    again = _find_repeated(similar)
     if not len(again):
         return None
     holders = [at for at, each in enumerate(partitions) if again[0] in np.frombuffer(each, _DIGEST)]
@@ -93,7 +93,7 @@ def find_shared(partitions: Sequence[bytes]) -> Shared | None:
     return Shared(bytes(again[0]).ljust(_DIGEST_SIZE, b"\0"), holders, len(again))
 
 
-def _repeated(values: np.ndarray) -> np.ndarray:
+def _find_repeated(values: np.ndarray) -> np.ndarray:
     ordered = np.sort(values)
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 

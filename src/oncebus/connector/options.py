@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from oncebus.connector.endpoints import Access, access_from
 from oncebus.connector.errors import BadOption
 from oncebus.values.durations import BadDuration, checked_duration, parse_duration, spelt_out
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 from oncebus.values.sizes import MIB, parse_size, utf16_length
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = _Options(given, Use.WRITE)
     prefix = options.text("id_prefix")
     if prefix is not None and utf16_length(prefix) > LONGEST_PREFIX:
-        raise BadOption(f"Option 'id_prefix' {shown(prefix)} is longer than {LONGEST_PREFIX} characters.")
+        raise BadOption(f"Option 'id_prefix' {clip(prefix)} is longer than {LONGEST_PREFIX} characters.")
     return SinkOptions(
         access=access_from(options.values),
         entity=_entity(options),
@@ -167,7 +167,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
             "them. On a cluster, all machines must share it."
         )
     if _SCHEME.match(spool):
-        raise BadOption(f"Option 'spool' {shown(spool)} must be the path of a folder, not an address.")
+        raise BadOption(f"Option 'spool' {clip(spool)} must be the path of a folder, not an address.")
     deletes = options.one_of("mode", ("peek_lock", "receive_and_delete")) == "receive_and_delete"
     sessions = options.one_of("sessions", ("true", "false")) == "true"
     if deletes and sessions:
@@ -202,7 +202,7 @@ class _Options:
                 continue
             option = known.get(name.lower())
             if option is None:
-                raise BadOption(f"Unknown option {shown(name)}. There are: {', '.join(sorted(known))}.")
+                raise BadOption(f"Unknown option {clip(name)}. There are: {', '.join(sorted(known))}.")
             if use not in option.uses:
                 uses = " and ".join(option.uses)
                 raise BadOption(f"Option '{option.name}' is for {uses}, not for {use}.")
@@ -218,19 +218,19 @@ class _Options:
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
         value = (self.text(name) or "").lower()
         if value not in allowed:
-            raise BadOption(f"Option '{name}' {shown(value)} must be one of: {', '.join(allowed)}.")
+            raise BadOption(f"Option '{name}' {clip(value)} must be one of: {', '.join(allowed)}.")
         return value
 
     def number(self, name: str, most: int) -> int:
-        value = self._parsed(name, int, "a whole number")
+        value = self._parse(name, int, "a whole number")
         if not 1 <= value <= most:
             raise BadOption(f"Option '{name}' {value} must be between 1 and {most}.")
         return value
 
     def size(self, name: str, most: int) -> int:
-        value = self._parsed(name, parse_size, "a size such as '64 MiB'")
+        value = self._parse(name, parse_size, "a size such as '64 MiB'")
         if value > most:
-            raise BadOption(f"Option '{name}' {shown(self.text(name))} must be at most {most} bytes.")
+            raise BadOption(f"Option '{name}' {clip(self.text(name))} must be at most {most} bytes.")
         return value
 
     def seconds(self, name: str, most: float = 86400) -> float:
@@ -240,15 +240,15 @@ class _Options:
         except BadDuration as error:
             raise BadOption(f"Option {error}") from None
         if seconds > most:
-            raise BadOption(f"Option '{name}' {shown(text)} must be at most {most:.0f} seconds.")
+            raise BadOption(f"Option '{name}' {clip(text)} must be at most {most:.0f} seconds.")
         return seconds
 
-    def _parsed(self, name: str, parse: Callable[[str], T], wanted: str) -> T:
+    def _parse(self, name: str, parse: Callable[[str], T], wanted: str) -> T:
         text = self.text(name) or ""
         try:
             return parse(text)
         except ValueError:
-            raise BadOption(f"Option '{name}' {shown(text)} must be {wanted}.") from None
+            raise BadOption(f"Option '{name}' {clip(text)} must be {wanted}.") from None
 
 
 def _entity(options: _Options) -> Entity:
@@ -264,7 +264,7 @@ def _entity(options: _Options) -> Entity:
         return Entity(topic, is_topic=True)
     subscription = options.text("subscription")
     if subscription is None:
-        raise BadOption(f"Option 'subscription' is missing: the subscription of topic {shown(topic)} to read.")
+        raise BadOption(f"Option 'subscription' is missing: the subscription of topic {clip(topic)} to read.")
     return Entity(topic, is_topic=True, subscription=subscription, sub_queue=_sub_queue(options))
 
 

@@ -34,12 +34,12 @@ class BatchSource(DataSourceReader):
         """Peek all messages, in a task."""
         after, left = 0, self._options.max_rows
         with one_line():
-            while left > 0 and (found := self._peeked(after + 1, min(left, _AT_ONCE))):
+            while left > 0 and (found := self._peek(after + 1, min(left, _AT_ONCE))):
                 yield rows_from(found)
                 after = max(message.sequence_number or 0 for message in found)
                 left -= len(found)
 
-    def _peeked(self, first: int, most: int) -> list[ServiceBusReceivedMessage]:
+    def _peek(self, first: int, most: int) -> list[ServiceBusReceivedMessage]:
         options, entity = self._options, self._options.entity
 
         def attempt() -> list[ServiceBusReceivedMessage]:
@@ -47,7 +47,7 @@ class BatchSource(DataSourceReader):
                 "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
                 "keep_alive": 0,
             }
-            access = options.access.resolved(entity.name)
+            access = options.access.resolve(entity.name)
             self._where = f"{entity} at {access.host}"
             with access.client() as client:
                 if entity.subscription is None:

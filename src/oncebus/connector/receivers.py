@@ -165,7 +165,7 @@ class Receivers:
                 return None
             try:
                 async with asyncio.timeout(wait + _STUCK):
-                    receiver = await self._opened(link)
+                    receiver = await self._open(link)
                     messages = await receiver.receive_messages(max_message_count=most, max_wait_time=wait)
             except SessionLockLostError:
                 # The driver was stuck for longer than the lock. The session can be taken again.
@@ -185,11 +185,11 @@ class Receivers:
                 await self._give_up(link, None)
             return deliveries
 
-    async def _opened(self, link: _Link) -> ServiceBusReceiver:
+    async def _open(self, link: _Link) -> ServiceBusReceiver:
         if link.receiver is None:
             options, entity = self._options, self._options.entity
             # Reading a file may hang, and this thread serves all links.
-            access = await asyncio.wrap_future(in_thread(lambda: options.access.resolved(entity.name)))
+            access = await asyncio.wrap_future(in_thread(lambda: options.access.resolve(entity.name)))
             self._where = f"{entity} at {access.host}"
             link.client = access.async_client()
             deletes = ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -331,8 +331,8 @@ def _half_way(until: datetime | None) -> float:
 async def _all(calls: Iterable[Coroutine[Any, Any, object]]) -> list[Any]:
     """Await calls together. Return None or the result of each, or its exception."""
 
-    async def bounded(call: Coroutine[Any, Any, object]) -> object:
+    async def call_in_time(call: Coroutine[Any, Any, object]) -> object:
         async with asyncio.timeout(_STUCK):
             return await call
 
-    return list(await asyncio.gather(*(bounded(call) for call in calls), return_exceptions=True))
+    return list(await asyncio.gather(*(call_in_time(call) for call in calls), return_exceptions=True))

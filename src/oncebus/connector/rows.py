@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from oncebus.connector.errors import BadColumn, BadRow
 from oncebus.values.durations import BadDuration, checked_duration, parse_duration
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 from oncebus.values.sizes import utf16_length
 
 LONGEST_ID = 128
@@ -70,7 +70,7 @@ def check_columns(schema: T.StructType) -> None:
     for field in schema.fields:
         column = _KNOWN.get(field.name)
         if column is None:
-            raise BadColumn(f"Column {shown(field.name)} is not part of a message. There are: {', '.join(_KNOWN)}.")
+            raise BadColumn(f"Column {clip(field.name)} is not part of a message. There are: {', '.join(_KNOWN)}.")
         if not column.allows(field.dataType):
             raise BadColumn(f"Column '{field.name}' has the type {field.dataType.simpleString()}, not {column.types}.")
     if "body" not in schema.names:
@@ -87,12 +87,12 @@ def message_from(row: Mapping[str, Any], message_id: str, place: str) -> Service
     for name in _LIMITED:
         value = message_id if name == "message_id" else row.get(name)
         if value is not None and utf16_length(value) > LONGEST_ID:
-            raise BadRow(f"Column '{name}' {shown(value)} in {place} is longer than {LONGEST_ID} characters.")
+            raise BadRow(f"Column '{name}' {clip(value)} in {place} is longer than {LONGEST_ID} characters.")
     partition_key, session_id = row.get("partition_key"), row.get("session_id")
     if partition_key is not None and session_id is not None and partition_key != session_id:
         raise BadRow(
-            f"Column 'partition_key' {shown(partition_key)} in {place} differs from its session_id "
-            f"{shown(session_id)}. They must be equal."
+            f"Column 'partition_key' {clip(partition_key)} in {place} differs from its session_id "
+            f"{clip(session_id)}. They must be equal."
         )
     scheduled = row.get("scheduled_enqueue_time")
     try:
@@ -118,10 +118,10 @@ def message_from(row: Mapping[str, Any], message_id: str, place: str) -> Service
 
 
 def _properties_of(given: Mapping[str, Any] | None) -> dict[str | bytes, Any]:
-    return {name: _typed(value) for name, value in (given or {}).items()}
+    return {name: _with_type(value) for name, value in (given or {}).items()}
 
 
-def _typed(value: Any) -> Any:
+def _with_type(value: Any) -> Any:
     """Return a value for the client. Unless a type is given, it takes bytes for text, and numbers for 32 bits long."""
     if isinstance(value, bytes):
         return {"TYPE": "BINARY", "VALUE": value}
@@ -144,5 +144,5 @@ def _time_to_live(value: timedelta | str | None, place: str) -> timedelta | None
         raise BadRow(f"Column 'time_to_live' in {place}: {error}") from None
     if found < _SHORTEST_LIFE:
         # The client cuts it to whole seconds, and no seconds mean that the message lives as long as any.
-        raise BadRow(f"Column 'time_to_live' {shown(value)} in {place} is shorter than a second.")
+        raise BadRow(f"Column 'time_to_live' {clip(value)} in {place} is shorter than a second.")
     return found

@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 from pyspark.sql import types as T
 
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _OVERHEAD = 200
 """About the size of a message's other columns, in bytes."""
@@ -162,7 +162,7 @@ def _readable(column: SourceColumn, messages: Sequence[ServiceBusReceivedMessage
             cells.append(pa.array([column.value(message)], column.type))
         except Exception as error:
             cells.append(pa.nulls(1, column.type))
-            unreadable.append(f"sequence number {message.sequence_number}: {shown(str(error))}")
+            unreadable.append(f"sequence number {message.sequence_number}: {clip(str(error))}")
     _LOG.warning(
         "Column '%s' is null in %d messages of a batch, because the value cannot be read. The first has the %s",
         column.name,

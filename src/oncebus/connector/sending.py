@@ -16,7 +16,7 @@ from oncebus.connector.endpoints import Access
 from oncebus.connector.errors import BadRow, NotAllowed, TooLarge
 from oncebus.connector.failures import may_pass
 from oncebus.connector.options import Entity
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 T = TypeVar("T")
 _LARGEST_BATCH = 1 << 20
@@ -48,7 +48,7 @@ class Packed(NamedTuple):
     batch: Batch | None
 
 
-def packed(messages: Iterable[Placed], new_batch: Callable[[], Batch]) -> Iterator[Packed]:
+def pack(messages: Iterable[Placed], new_batch: Callable[[], Batch]) -> Iterator[Packed]:
     """Yield the messages in order, in batches as large as the broker takes.
 
     A message that fits into no batch is yielded by itself: on a Premium namespace a single message may be larger.
@@ -106,7 +106,7 @@ class Sending:
         A batch whose answer was lost is sent again. Its messages keep their ids, so the broker drops the second copies.
         """
         count = 0
-        for each in packed(messages, self._new_batch):
+        for each in pack(messages, self._new_batch):
             self._send(each)
             count += len(each.messages)
         return count
@@ -120,36 +120,36 @@ class Sending:
 
         return self._retrying(make)
 
-    def _send(self, pack: Packed) -> None:
+    def _send(self, packed: Packed) -> None:
         """Send messages in one call, or in several if the entity wants those of different partitions apart."""
         if not self._splits:
             try:
-                self._send_whole(pack)
+                self._send_whole(packed)
                 return
             except NotAllowed:
-                if len(list(runs(pack.messages))) == 1:
+                if len(list(runs(packed.messages))) == 1:
                     raise
                 self._splits = True
-        for run in runs(pack.messages):
-            for part in packed(run, self._new_batch):
+        for run in runs(packed.messages):
+            for part in pack(run, self._new_batch):
                 self._send_whole(part)
 
-    def _send_whole(self, pack: Packed) -> None:
-        if len(pack.messages) > 1:
-            assert isinstance(pack.batch, ServiceBusMessageBatch)
-            self._retrying(lambda sender, batch=pack.batch: sender.send_messages(batch))  # type: ignore[misc]
+    def _send_whole(self, packed: Packed) -> None:
+        if len(packed.messages) > 1:
+            assert isinstance(packed.batch, ServiceBusMessageBatch)
+            self._retrying(lambda sender, batch=packed.batch: sender.send_messages(batch))  # type: ignore[misc]
             return
-        (placed,) = pack.messages
+        (placed,) = packed.messages
         try:
             self._retrying(lambda sender: sender.send_messages(placed.message))
         except TooLarge as error:
             raise BadRow(
-                f"The message of {placed.place} (message_id {shown(placed.message.message_id)}) is too large. {error}"
+                f"The message of {placed.place} (message_id {clip(placed.message.message_id)}) is too large. {error}"
             ) from None
 
     def _retrying(self, call: Callable[[ServiceBusSender], T]) -> T:
         value = retry(
-            lambda: call(self._opened()),
+            lambda: call(self._open()),
             lambda: f"Sending to {self._where}",
             self._retry_timeout,
             after_failure=self._abandon,
@@ -158,12 +158,12 @@ class Sending:
         self._has_worked = True
         return value
 
-    def _opened(self) -> ServiceBusSender:
+    def _open(self) -> ServiceBusSender:
         with self._changing:
             abandoned, sender = self._abandoned, self._sender
         if sender is not None:
             return sender
-        access = self._access.resolved(self._entity.name)
+        access = self._access.resolve(self._entity.name)
         self._where = f"{self._entity} at {access.host}"
         client = access.client()
         make = client.get_topic_sender if self._entity.is_topic else client.get_queue_sender
@@ -200,7 +200,7 @@ def _fits(batch: Batch, placed: Placed) -> bool:
     except MessageSizeExceededError:
         return False
     except (TypeError, ValueError) as error:
-        raise BadRow(f"The message of {placed.place} cannot be encoded: {shown(str(error))}") from None
+        raise BadRow(f"The message of {placed.place} cannot be encoded: {clip(str(error))}") from None
     return True
 
 

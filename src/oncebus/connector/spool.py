@@ -34,7 +34,7 @@ from oncebus.connector.options import Entity
 from oncebus.connector.schema import ARROW_SCHEMA
 from oncebus.values import disk
 from oncebus.values.durations import DAY
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 PATIENCE = 60.0
 """How long to wait for the lock of a spool, in seconds: the process of a killed driver takes a moment to end."""
@@ -89,10 +89,10 @@ class Spool:
         """
         # Tasks may have another working directory.
         folder = os.path.abspath(folder)
-        with _reported(folder):
+        with _reporting(folder):
             # It holds the content of messages. To let others read it, create the folder beforehand.
             disk.make_folder(folder, 0o700)
-            lock = _locked(folder, patience)
+            lock = _take_lock(folder, patience)
             try:
                 identity = _own_identity(folder, f"{entity} at {host}")
                 disk.delete_abandoned(folder)
@@ -107,7 +107,7 @@ class Spool:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all batches in the spool, in order. Raises `BadSpool`."""
-        with _reported(self.folder):
+        with _reporting(self.folder):
             names = os.listdir(self.folder)
         numbers = (name.removesuffix(_ROWS) for name in names if name.endswith(_ROWS))
         return sorted(int(number) for number in numbers if number.isdecimal())
@@ -119,14 +119,14 @@ class Spool:
         with pa.ipc.new_file(sink, rows.schema) as file:
             for at in range(0, rows.num_rows, length):
                 file.write_batch(rows.slice(at, length))
-        with _reported(self.folder, _name(number)):
+        with _reporting(self.folder, _name(number)):
             disk.publish(self.folder, _name(number), [sink.getvalue()])
 
     def parts(self, number: int) -> int:
         """Return the number of parts of a batch. Raises `BadSpool` if the spool does not have it."""
-        with _reported(self.folder, _name(number)):
+        with _reporting(self.folder, _name(number)):
             try:
-                return int(_opened(self.folder, number).num_record_batches)
+                return int(_open_batch(self.folder, number).num_record_batches)
             except FileNotFoundError:
                 raise BadSpool(
                     f"The spool '{self.folder}' has no batch {number}, which the checkpoint needs: it was deleted, or "
@@ -135,8 +135,8 @@ class Spool:
 
     def identities(self, number: int) -> list[Identity]:
         """Return the messages of a batch. Raises `BadSpool`."""
-        with _reported(self.folder, _name(number)):
-            table = _opened(self.folder, number).read_all().select(["sequence_number", "enqueued_time"])
+        with _reporting(self.folder, _name(number)):
+            table = _open_batch(self.folder, number).read_all().select(["sequence_number", "enqueued_time"])
             table.validate(full=True)
             times = table.column("enqueued_time").cast(pa.int64()).to_pylist()
         return [
@@ -146,7 +146,7 @@ class Spool:
 
     def delete(self, number: int) -> None:
         """Delete a batch. Raises `BadSpool`."""
-        with _reported(self.folder, _name(number)):
+        with _reporting(self.folder, _name(number)):
             disk.delete(os.path.join(self.folder, _name(number)))
 
     def settling(self, now: int) -> tuple[int, frozenset[Identity]]:
@@ -155,7 +155,7 @@ class Spool:
         Messages that did not come back for 14 days are forgotten: they have expired, or somebody else has them.
         Raises `BadSpool`.
         """
-        with _reported(self.folder, _SETTLING):
+        with _reporting(self.folder, _SETTLING):
             try:
                 found = json.loads(Path(self.folder, _SETTLING).read_bytes())
             except FileNotFoundError:
@@ -176,7 +176,7 @@ class Spool:
             return
         entries = [(*identity, self._noted.get(identity, now)) for identity in sorted(new[1])]
         content = json.dumps({"finished": finished, "left": entries}).encode()
-        with _reported(self.folder, _SETTLING):
+        with _reporting(self.folder, _SETTLING):
             disk.publish(self.folder, _SETTLING, [content])
         self._noted = {Identity(number, enqueued): at for number, enqueued, at in entries}
         self._saved = new
@@ -192,7 +192,7 @@ def read_part(folder: str, identity: str, number: int, part: int) -> pa.RecordBa
                 f"The folder {place} is not the driver's spool. On a cluster, the option 'spool' must be a folder that "
                 "all machines share."
             )
-        rows = _opened(folder, number).get_batch(part)
+        rows = _open_batch(folder, number).get_batch(part)
         # Rows with damaged offsets could crash Spark's process, which trusts them.
         rows.validate(full=True)
         return rows
@@ -204,12 +204,12 @@ def read_part(folder: str, identity: str, number: int, part: int) -> pa.RecordBa
     except OSError as error:
         if error.errno is not None:
             raise BadSpool(f"Cannot read batch {number} of the spool {place}: {error.strerror}.") from None
-        raise _damaged(f"'{_name(number)}' of the spool {place}", _ROWS, error) from None
+        raise _damage_error(f"'{_name(number)}' of the spool {place}", _ROWS, error) from None
     except _DAMAGE as error:
-        raise _damaged(f"'{_name(number)}' of the spool {place}", _ROWS, error) from None
+        raise _damage_error(f"'{_name(number)}' of the spool {place}", _ROWS, error) from None
 
 
-def _opened(folder: str, number: int) -> pa.ipc.RecordBatchFileReader:
+def _open_batch(folder: str, number: int) -> pa.ipc.RecordBatchFileReader:
     path = os.path.join(folder, _name(number))
     os.stat(path)
     file = pa.ipc.open_file(disk.map_file(path))
@@ -229,7 +229,7 @@ def _identity_of(folder: str) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except _DAMAGE as error:
-        raise _damaged(f"'{_IDENTITY}' of the spool '{folder}'", _IDENTITY, error) from None
+        raise _damage_error(f"'{_IDENTITY}' of the spool '{folder}'", _IDENTITY, error) from None
 
 
 def _own_identity(folder: str, wanted: str) -> str:
@@ -244,7 +244,7 @@ def _own_identity(folder: str, wanted: str) -> str:
     return found["id"]
 
 
-def _locked(folder: str, patience: float) -> int:
+def _take_lock(folder: str, patience: float) -> int:
     lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + patience
     while True:
@@ -259,14 +259,14 @@ def _locked(folder: str, patience: float) -> int:
 
 
 @contextmanager
-def _reported(folder: str, name: str | None = None) -> Iterator[None]:
+def _reporting(folder: str, name: str | None = None) -> Iterator[None]:
     """Turn an error about the folder, or about one of its files, into `BadSpool`, which says what to do."""
     try:
         yield
     except OSError as error:
         # Arrow raises one without a number for a file that is too short.
         if error.errno is None and name is not None:
-            raise _damaged(f"'{name}' of the spool '{folder}'", name, error) from None
+            raise _damage_error(f"'{name}' of the spool '{folder}'", name, error) from None
         what = f"The spool '{folder}'" if name is None else f"The file '{name}' of the spool '{folder}'"
         raise BadSpool(
             f"{what} cannot be used: {error.strerror or error}. Correct this, and start the query again: in the mode "
@@ -275,9 +275,9 @@ def _reported(folder: str, name: str | None = None) -> Iterator[None]:
     except _DAMAGE as error:
         if name is None:
             raise
-        raise _damaged(f"'{name}' of the spool '{folder}'", name, error) from None
+        raise _damage_error(f"'{name}' of the spool '{folder}'", name, error) from None
 
 
-def _damaged(what: str, name: str, error: Exception) -> BadSpool:
+def _damage_error(what: str, name: str, error: Exception) -> BadSpool:
     advice = _ADVICE[_ROWS if name.endswith(_ROWS) else name]
-    return BadSpool(f"The file {what} is damaged: {shown(' '.join(str(error).split()))}. {advice}")
+    return BadSpool(f"The file {what} is damaged: {clip(' '.join(str(error).split()))}. {advice}")

@@ -37,7 +37,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from oncebus.connector.attempts import resolved
+from oncebus.connector.attempts import resolve_access
 from oncebus.connector.deliveries import Deliveries, Known
 from oncebus.connector.errors import BadColumn, BadSpool, one_line
 from oncebus.connector.options import StreamOptions, stream_options
@@ -45,7 +45,7 @@ from oncebus.connector.receivers import Delivery, Receivers
 from oncebus.connector.schema import rows_from
 from oncebus.connector.spool import START_AGAIN, Identity, Spool, read_part
 from oncebus.values.durations import MINUTE
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _LOG = logging.getLogger("oncebus.connector")
 Offset = dict[str, Any]
@@ -140,7 +140,7 @@ class Intake:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        host = resolved(options.access, options.entity).host
+        host = resolve_access(options.access, options.entity).host
         self._spool = Spool.open(options.spool, options.entity, host)
         try:
             self._finished, left = self._spool.settling(_now())
@@ -148,7 +148,7 @@ class Intake:
             for number in self._spool.numbers():
                 # Of earlier batches, all others are completed, and do not come back.
                 if number >= self._finished:
-                    self._deliveries.spooled(number, self._spool.identities(number))
+                    self._deliveries.note_spooled(number, self._spool.identities(number))
             # Before this run writes anything: Spark asks for it again when its first batch is in the spool.
             self._begin = self._first_unfinished()
         except BaseException:
@@ -178,7 +178,7 @@ class Intake:
 
     def next_after(self, start: Offset, rows: int, until: int | None) -> Offset:
         """See `StreamSource.latestOffset`. `until` is the time at which the query should end; None for never."""
-        number = self._checked(start)
+        number = self._check_offset(start)
         self._resume(number)
         self._finish(number)
         if number in self._spool.numbers():
@@ -192,7 +192,7 @@ class Intake:
             return start
         for ahead, batch in enumerate(taken):
             self._spool.write(number + ahead, rows_from(each.message for each in batch), self._options.partitions)
-            self._deliveries.spooled(number + ahead, [each.identity for each in batch])
+            self._deliveries.note_spooled(number + ahead, [each.identity for each in batch])
         newest = max(each.identity.enqueued_time for batch in taken for each in batch)
         self._is_over = until is not None and newest > until
         self._collect()
@@ -240,7 +240,7 @@ class Intake:
     def _offset(self, number: int) -> Offset:
         return {"spool": self._spool.identity, "batch": number}
 
-    def _checked(self, start: Offset) -> int:
+    def _check_offset(self, start: Offset) -> int:
         """Return the number of an offset. Raises `BadSpool` if a batch of that number cannot be the next one.
 
         An offset of another spool is fine if this one is new: Spark has committed everything up to it. An offset of
@@ -284,7 +284,7 @@ class Intake:
         while not (batches := self._next_batches(rows)):
             received = self._receivers.receive(rows, self._options.max_bytes)
             for delivery in received.deliveries:
-                if self._deliveries.known(delivery.identity) is Known.NEW:
+                if self._deliveries.state_of(delivery.identity) is Known.NEW:
                     self._deliveries.wait(delivery.identity)
                     self._waiting.append(delivery)
             if not received.deliveries and (received.is_sure or not must_be_sure):
@@ -339,7 +339,7 @@ def _number_of(offset: Offset) -> int:
     """Return the number of batches that an offset stands for. Raises `BadSpool` if it is not one of ours."""
     if not isinstance(offset, dict) or not isinstance(number := offset.get("batch"), int) or "spool" not in offset:
         raise BadSpool(
-            f"The checkpoint belongs to another source: {shown(offset)} is not an offset of format('servicebus'). Use "
+            f"The checkpoint belongs to another source: {clip(offset)} is not an offset of format('servicebus'). Use "
             "a new checkpoint."
         )
     return number

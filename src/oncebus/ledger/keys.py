@@ -17,7 +17,7 @@ import pyarrow as pa
 from oncebus.detection.hashing import digests_of_keys
 from oncebus.detection.values import Keys
 from oncebus.ledger.description import LedgerMismatch
-from oncebus.values.errors import OncebusError, shown
+from oncebus.values.errors import OncebusError, clip
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -62,7 +62,7 @@ def parse_key(text: str, columns: Sequence[KeyColumn]) -> tuple[Any, ...]:
             texts = []
         if not isinstance(texts, list) or len(texts) != len(columns):
             example = json.dumps([f"value of {column.name}" for column in columns])
-            raise BadKey(f"Key {shown(text)} must be a JSON array with {len(columns)} values: {example}.")
+            raise BadKey(f"Key {clip(text)} must be a JSON array with {len(columns)} values: {example}.")
     return tuple(_parsed(column, value) for column, value in zip(columns, texts, strict=True))
 
 
@@ -75,7 +75,7 @@ def key_digests(keys: Sequence[Any], columns: Sequence[KeyColumn], secret: bytes
     for row in rows:
         if len(row) != len(columns):
             names = ", ".join(column.name for column in columns)
-            raise BadKey(f"Key {shown(str(row))} has {len(row)} values; the key columns are ({names}).")
+            raise BadKey(f"Key {clip(str(row))} has {len(row)} values; the key columns are ({names}).")
     arrays = []
     for at, column in enumerate(columns):
         try:
@@ -92,7 +92,7 @@ def _parsed(column: KeyColumn, value: Any) -> Any:
     try:
         return column.parse(text)
     except (ValueError, InvalidOperation):
-        raise BadKey(f"Value {shown(text)} of the key column '{column.name}' is no {column.kind}.") from None
+        raise BadKey(f"Value {clip(text)} of the key column '{column.name}' is no {column.kind}.") from None
 
 
 def _checked(column: KeyColumn, value: Any) -> Any:

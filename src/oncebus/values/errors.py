@@ -46,7 +46,7 @@ FAILED = "The service was unable to process the request; please retry the operat
 """What clients are told of an unexpected error."""
 
 
-def shown(value: object) -> str:
+def clip(value: object) -> str:
     """Return the repr of a value for an error text, shortened to 100 characters."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"

@@ -41,7 +41,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """Return the text with keys and signatures replaced by `MASK`. Finds them by the name in front of them."""
     for secret in _SECRETS:
         text = secret.sub(rf"\g<1>{MASK}", text)
@@ -53,9 +53,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
-        facts = " ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items())
+        facts = " ".join(f"{name}={_value_text(value)}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname} {record.name} {_message(record)}"
-        return _CONTROLS.sub(_escaped, f"{line} {facts}" if facts else line)
+        return _CONTROLS.sub(_escape, f"{line} {facts}" if facts else line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -147,18 +147,18 @@ def _time(record: logging.LogRecord) -> str:
 
 def _message(record: logging.LogRecord) -> str:
     try:
-        return masked(record.getMessage())
+        return mask(record.getMessage())
     except Exception:
         # The caller passed arguments that do not fit the format. Log the format: it still shows where that happened.
-        return masked(str(record.msg))
+        return mask(str(record.msg))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     given = getattr(record, "fields", None)
     fields = {str(name): _safe(value) for name, value in given.items()} if isinstance(given, Mapping) else {}
     if record.exc_info and record.exc_info[1] is not None:
-        fields["error"] = masked(traceback.format_exception_only(record.exc_info[1])[-1].strip())
-        fields["traceback"] = masked("".join(traceback.format_exception(*record.exc_info)).strip())
+        fields["error"] = mask(traceback.format_exception_only(record.exc_info[1])[-1].strip())
+        fields["traceback"] = mask("".join(traceback.format_exception(*record.exc_info)).strip())
     return fields
 
 
@@ -169,14 +169,14 @@ def _safe(value: object) -> Any:
         return {str(name): _safe(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_safe(item) for item in value]
-    return masked(str(value))
+    return mask(str(value))
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")

@@ -236,7 +236,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], file: Path
             given[name] = _Given(text, f"the environment variable {variable(name)}")
     for name, value in flags.items():
         if value is not None:
-            _known(name, "the command line")
+            _check_known(name, "the command line")
             given[name] = _Given(value, f"the flag {flag(name)}")
     settings = Settings(**{name: _value(name, entry) for name, entry in given.items()})
     _check_together(settings, given)
@@ -272,7 +272,7 @@ def _from_file(file: Path) -> dict[str, _Given]:
         raise SettingsError(f"Settings file '{file}' is not TOML: {' '.join(str(error).split())}.") from error
     given = {}
     for name, value in content.items():
-        _known(name, f"the file '{file}'")
+        _check_known(name, f"the file '{file}'")
         is_path = SETTINGS[name].parser is _PATH
         if is_path and isinstance(value, str) and value.strip():
             value = str(file.parent / Path(value).expanduser())
@@ -280,7 +280,7 @@ def _from_file(file: Path) -> dict[str, _Given]:
     return given
 
 
-def _known(name: str, source: str) -> None:
+def _check_known(name: str, source: str) -> None:
     if name in SETTINGS:
         return
     nearest = difflib.get_close_matches(name.replace("-", "_").lower(), SETTINGS, n=1)

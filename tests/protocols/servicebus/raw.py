@@ -95,7 +95,7 @@ class RawClient:
 
     def lose(self) -> None:
         """Lose the transport."""
-        self.peer.on_events(self.connection.lost())
+        self.peer.on_events(self.connection.end_lost())
         self.peer.on_lost()
 
     async def next(self, kind: type[T]) -> tuple[T, bytes]:

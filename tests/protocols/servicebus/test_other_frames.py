@@ -206,7 +206,7 @@ def test_jms_consumers_settle_first_with_a_thousand_credits_and_drain(tmp_path: 
         # Durable unless told otherwise, and the type of the message in an annotation.
         own = {Symbol("x-opt-jms-msg-type"): Byte(5), Symbol("x-opt-jms-dest"): Byte(0)}
         header = amqp.Header(durable=True)
-        payload = amqp.annotated(message(b"a", message_id="ID:1"), header, {}, own)
+        payload = amqp.annotate(message(b"a", message_id="ID:1"), header, {}, own)
         client.transfer(payload, payload)
         await client.outcomes(2)
         await stage.broker.counts("orders")

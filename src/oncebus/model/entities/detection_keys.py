@@ -26,7 +26,7 @@ from oncebus.amqp.encoding import encode
 from oncebus.amqp.sections import AMQP_VALUE, DATA, FOOTER, sections
 from oncebus.model.entities.errors import BadRequest
 from oncebus.model.filters.properties import LONGEST_ID
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 from oncebus.values.sizes import utf16_length
 
 MESSAGE_ID = "messageId"
@@ -58,12 +58,12 @@ def check_detection_key(key: str | None, detects: bool) -> None:
     if key is None:
         return
     if not detects:
-        raise _bad(f"The detection key {shown(key)} needs duplicate detection, which is off.")
+        raise _bad(f"The detection key {clip(key)} needs duplicate detection, which is off.")
     name = key.removeprefix(PROPERTY)
     if key != BODY and (name == key or not name or not name.isprintable()):
-        raise _bad(f"The detection key {shown(key)} is not one of {MESSAGE_ID}, {BODY}, {PROPERTY}NAME.")
+        raise _bad(f"The detection key {clip(key)} is not one of {MESSAGE_ID}, {BODY}, {PROPERTY}NAME.")
     if utf16_length(name) > LONGEST_ID:
-        raise _bad(f"The property in the detection key {shown(key)} exceeds {LONGEST_ID} characters.")
+        raise _bad(f"The property in the detection key {clip(key)} exceeds {LONGEST_ID} characters.")
 
 
 def property_of(key: str) -> str | None:

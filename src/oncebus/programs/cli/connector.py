@@ -15,7 +15,7 @@ import click
 from oncebus.model.access import ROOT_RULE
 from oncebus.programs.cli.client import Client, NotAnswered
 from oncebus.programs.cli.errors import RequestError
-from oncebus.programs.cli.token import LOCATION_OPTIONS, client_settings, signed, url_for
+from oncebus.programs.cli.token import LOCATION_OPTIONS, client_settings, sign_token, url_for
 from oncebus.protocols.management.writing import API_VERSION, GROUP, SUBSCRIPTION
 from oncebus.values.durations import MINUTE
 from oncebus.values.settings import Settings
@@ -39,7 +39,7 @@ class Connector:
         """Yield a client whose token is valid for `lasts` microseconds, for one entity or the whole namespace."""
         settings = client_settings(self.data, self.key_file, self.settings_file)
         url = url_for(settings, self.url)
-        token = signed(settings, url, entity, self.rule, lasts)
+        token = sign_token(settings, url, entity, self.rule, lasts)
         with Client(url, token, _trusted_certificate(settings, url), authority=self.ca_file) as client:
             yield client
 
@@ -66,7 +66,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where the broker is. The command gets them as one argument, `connector`."""
 
     @functools.wraps(command)
-    def connected(
+    def run_with_connector(
         *,
         rule: str,
         url: str | None,
@@ -78,7 +78,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         command(connector=Connector(rule, url, data, key_file, settings_file, ca_file), **rest)
 
-    with_options: Callable[..., None] = connected
+    with_options: Callable[..., None] = run_with_connector
     for option in reversed(_OPTIONS):
         with_options = option(with_options)
     return with_options
@@ -92,11 +92,13 @@ def management_options(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @functools.wraps(command)
-    def managed(*, connector: Connector, namespace_name: str | None, resource_group: str | None, **rest: Any) -> None:
+    def run_with_management(
+        *, connector: Connector, namespace_name: str | None, resource_group: str | None, **rest: Any
+    ) -> None:
         with connector.connect() as client:
             command(management=Management(client, namespace_name, resource_group), **rest)
 
-    return broker_options(managed)
+    return broker_options(run_with_management)
 
 
 def _trusted_certificate(settings: Settings, url: str) -> Path | None:

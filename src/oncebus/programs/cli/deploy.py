@@ -67,7 +67,7 @@ def deploy(
             else:
                 answer = client.ask_json("PUT", f"{path}?api-version={DEPLOYMENTS_VERSION}", body)
         except NotAnswered as error:
-            raise _refused(error, template) or error from None
+            raise _refusal_in(error, template) or error from None
     for each in answer["properties"]["diagnostics"]:
         click.echo(f"oncebus: Note: {visible(each['message'])}", err=True)
     if as_json:
@@ -152,7 +152,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _refused(error: NotAnswered, template: str) -> FileRefused | None:
+def _refusal_in(error: NotAnswered, template: str) -> FileRefused | None:
     """Return the problems that the broker found in a template; None if the request failed for another reason."""
     try:
         details = json.loads(error.content)["error"]["details"]

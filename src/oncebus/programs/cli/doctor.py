@@ -11,7 +11,7 @@ import click
 from oncebus.doctor.findings import Finding, Status, failed, is_passed
 from oncebus.doctor.program import Request, run_checks
 from oncebus.doctor.watchdog import watched
-from oncebus.programs.cli.printing import counted, print_json
+from oncebus.programs.cli.printing import count_text, print_json
 from oncebus.programs.cli.signals import interrupt_on_sigterm
 
 _EXAMPLE = "oncebus doctor --master spark://head:7077 --ledger /shared/ledger"
@@ -42,7 +42,7 @@ def doctor(
     """
     if master is not None and remote is not None:
         raise click.UsageError("Give either --master or --remote.")
-    request = Request(master or "local[2]", remote, ledger, _parsed(settings), timeout)
+    request = Request(master or "local[2]", remote, ledger, _parse_settings(settings), timeout)
     interrupt_on_sigterm()
     report = _Report(as_json=as_json)
     with watched(timeout, report.close_late):
@@ -78,7 +78,7 @@ class _Report:
             return
         counts = Counter(each.status for each in self.findings)
         parts = [f"{counts[status]} {status}" for status in Status if counts[status]]
-        click.echo(f"{counted(len(self.findings), 'check')} in {seconds:.1f} s: {', '.join(parts)}")
+        click.echo(f"{count_text(len(self.findings), 'check')} in {seconds:.1f} s: {', '.join(parts)}")
 
     def close_late(self) -> None:
         """Report that a check hangs, and print the summary."""
@@ -89,7 +89,7 @@ class _Report:
         sys.stdout.flush()
 
 
-def _parsed(settings: tuple[str, ...]) -> dict[str, str]:
+def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for text in settings:
         name, equals, value = text.partition("=")

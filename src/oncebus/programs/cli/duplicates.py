@@ -69,7 +69,7 @@ def duplicates(
             if any("counted" in drop for drop in found):
                 # An entity has a detection key of its own.
                 columns.append("counted")
-                rows = [[*row, _counted(drop)] for row, drop in zip(rows, found, strict=True)]
+                rows = [[*row, _counted_text(drop)] for row, drop in zip(rows, found, strict=True)]
             print_table(f"Duplicates dropped at {entity}" if entity else "Duplicates dropped", columns, rows)
         else:
             which = f"duplicate of '{visible(message_id)}' was" if message_id else "duplicates were"
@@ -156,6 +156,6 @@ def _row(drop: Drop, entity: str | None) -> list[str]:
     ]
 
 
-def _counted(drop: dict[str, Any]) -> str:
+def _counted_text(drop: dict[str, Any]) -> str:
     counted = drop.get("counted")
     return "messageId" if counted is None else f"{counted['by']} {counted['id'] or ''}".rstrip()

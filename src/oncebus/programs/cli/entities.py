@@ -58,7 +58,7 @@ class Kind:
         """Return the name of the kind as a title, like `Queue`."""
         return self.word.capitalize()
 
-    def quoted(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         """Return an entity's kind and name as errors call it, like `queue 'orders'`."""
         return f"{self.word} '{name}'"
 
@@ -152,7 +152,7 @@ def _create(kind: Kind) -> Command:
 def _show(kind: Kind) -> Command:
     @management_options
     def show(management: Management, name: str, as_json: bool, topic_name: str | None = None) -> None:
-        found = management.get(kind.path(name, topic_name), kind.quoted(name))
+        found = management.get(kind.path(name, topic_name), kind.quote(name))
         print_resource(kind.title, found, as_json)
 
     return show
@@ -168,7 +168,7 @@ def _update(kind: Kind) -> Command:
         from_now_on: bool = False,
         **given: Any,
     ) -> None:
-        path, quoted = kind.path(name, topic_name), kind.quoted(name)
+        path, quoted = kind.path(name, topic_name), kind.quote(name)
         if from_now_on:
             management.get(path, quoted)
             _switch_on_detection(management.client, name, given)
@@ -201,14 +201,14 @@ def _delete(kind: Kind) -> Command:
     @management_options
     def delete(management: Management, name: str, topic_name: str | None = None) -> None:
         is_deleted = management.delete(kind.path(name, topic_name))
-        click.echo(f"{kind.title} {name} is deleted." if is_deleted else f"There is no {kind.quoted(name)}.")
+        click.echo(f"{kind.title} {name} is deleted." if is_deleted else f"There is no {kind.quote(name)}.")
 
     return delete
 
 
 def _list(kind: Kind) -> Command:
     @management_options
-    def listed(management: Management, as_json: bool, topic_name: str | None = None) -> None:
+    def list_entities(management: Management, as_json: bool, topic_name: str | None = None) -> None:
         found = management.list(kind.folder(topic_name))
         if as_json:
             print_json(found)
@@ -217,7 +217,7 @@ def _list(kind: Kind) -> Command:
         else:
             print_table(None, _COLUMNS, [_row(each) for each in found])
 
-    return listed
+    return list_entities
 
 
 def _row(resource: dict[str, Any]) -> list[str]:

@@ -96,7 +96,7 @@ QUEUE, TOPIC, SUBSCRIPTION = _flags(Queue), _flags(Topic), _flags(Subscription)
 def flags_of(flags: Sequence[Flag]) -> Callable[[F], F]:
     """Return a decorator that adds an option for each flag. A true-or-false flag without a value means true."""
 
-    def decorated(command: F) -> F:
+    def decorate(command: F) -> F:
         for flag in reversed(flags):
             if flag.kind is bool:
                 option = click.option(
@@ -113,7 +113,7 @@ def flags_of(flags: Sequence[Flag]) -> Callable[[F], F]:
             command = option(command)
         return command
 
-    return decorated
+    return decorate
 
 
 def given_properties(flags: Sequence[Flag], given: dict[str, Any]) -> dict[str, Any]:

@@ -22,13 +22,13 @@ class RequestError(OncebusError, ValueError):
 def in_lines(error: BaseException) -> list[str]:
     """Return the lines to print for an error: one, or one per problem if the error has several."""
     several = getattr(error, "lines", None) if isinstance(error, OncebusError) else None
-    return [_joined(line) for line in several] if several else [in_one_line(error)]
+    return [_join_lines(line) for line in several] if several else [in_one_line(error)]
 
 
 def in_one_line(error: BaseException) -> str:
     """Return the message of an error as one line, without a traceback."""
     if isinstance(error, OncebusError):
-        return _joined(str(error))
+        return _join_lines(str(error))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: '{error.filename}'" if error.filename else error.strerror
     return _of_spark(str(error)) or type(error).__name__
@@ -37,13 +37,13 @@ def in_one_line(error: BaseException) -> str:
 def _of_spark(text: str) -> str:
     for pattern in (_RAISED_IN_A_TASK, _RAISED_BY_A_QUERY):
         if found := pattern.findall(text):
-            return _joined(str(found[-1]))
+            return _join_lines(str(found[-1]))
     causes = _CAUSE.findall(text)
     conditions = _CONDITION.findall(text)
     # The innermost condition says what is wrong; the outer ones only say that something failed.
     line = conditions[-1] if conditions else causes[-1] if causes else text.strip().partition("\n")[0]
-    return _joined(_SQLSTATE.sub("", _JAVA_CLASS.sub("", line)))
+    return _join_lines(_SQLSTATE.sub("", _JAVA_CLASS.sub("", line)))
 
 
-def _joined(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())

@@ -18,7 +18,7 @@ from oncebus.programs.cli.ledger_texts import (
     size_text,
 )
 from oncebus.programs.cli.options import json_option
-from oncebus.programs.cli.printing import counted, print_line, print_table, visible
+from oncebus.programs.cli.printing import count_text, print_line, print_table, visible
 
 
 @click.group(
@@ -95,9 +95,9 @@ def check(path: str, as_json: bool) -> None:
         for note in found.notes:
             click.echo(f"Note: {visible(str(note))}")
         if found.leftovers:
-            click.echo(f"Note: {counted(len(found.leftovers), 'file')} left over, for the next writer to delete.")
+            click.echo(f"Note: {count_text(len(found.leftovers), 'file')} left over, for the next writer to delete.")
         checked = f"{found.runs:,} runs with {found.ids:,} ids, {size_text(found.bytes)}"
-        click.echo(f"Checked {checked}: {counted(len(found.problems), 'problem')}.")
+        click.echo(f"Checked {checked}: {count_text(len(found.problems), 'problem')}.")
     if not found.is_intact:
         sys.exit(1)
 
@@ -122,6 +122,6 @@ def forget(path: str, keys: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_line({"ledger": opened.location, "keys": len(keys), "remembered": remembered})
     elif remembered:
-        click.echo(f"{counted(remembered, 'key')} forgotten.")
+        click.echo(f"{count_text(remembered, 'key')} forgotten.")
     else:
         click.echo("Nothing to forget: the ledger remembers none of these keys.")

@@ -20,7 +20,7 @@ from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.errors import RequestError
 from oncebus.programs.cli.options import DURATION, json_lines_option, json_option, moment_in
 from oncebus.programs.cli.paths import at_entity, below, no_such_target
-from oncebus.programs.cli.printing import counted, print_line, print_table, shortened, visible
+from oncebus.programs.cli.printing import count_text, print_line, print_table, shorten, visible
 from oncebus.values.durations import MINUTE, SECOND
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
@@ -114,7 +114,7 @@ def send(
     if as_json:
         print_line({"entity": entity, "sent": count})
     else:
-        click.echo(f"{counted(count, 'message')} sent to '{entity}'.")
+        click.echo(f"{count_text(count, 'message')} sent to '{entity}'.")
 
 
 @click.command(
@@ -177,7 +177,7 @@ def receive(
         entity, answer = at_entity(entity, next_from)
         while answer is not None:
             taken += 1
-            _print_message(_received(answer, with_properties=as_json or dead_letters), as_json)
+            _print_message(_message_in(answer, with_properties=as_json or dead_letters), as_json)
             location = urlsplit(answer.headers["location"]).path if is_held else ""
             if abandon:
                 # Abandon at the end: at once, the same message would come next.
@@ -193,7 +193,7 @@ def receive(
                 click.echo(f"No {what} arrived from '{entity}'.{client.readiness_note()}")
             elif not abandon:
                 # On standard error: scripts read the messages.
-                click.echo(f"{counted(taken, what)} removed from '{entity}'.", err=True)
+                click.echo(f"{count_text(taken, what)} removed from '{entity}'.", err=True)
 
 
 @click.command(
@@ -219,12 +219,12 @@ def peek(
     changes nothing.
     """
 
-    def peeked(path: str) -> list[dict[str, Any]]:
+    def peek_at(path: str) -> list[dict[str, Any]]:
         place = below(path + (_DEAD_LETTERS if dead_letters else ""), "$messages")
-        return list(_peeked(client, place, start, count, session_id))
+        return list(_peek_pages(client, place, start, count, session_id))
 
     with connector.connect() as client:
-        entity, found = at_entity(entity, peeked)
+        entity, found = at_entity(entity, peek_at)
         note = "" if found or as_json else client.readiness_note()
     if as_json:
         for message in found:
@@ -288,7 +288,7 @@ def _next(client: Client, path: str, is_held: bool, wait: float) -> Answer | Non
             return None
 
 
-def _received(answer: Answer, *, with_properties: bool) -> dict[str, Any]:
+def _message_in(answer: Answer, *, with_properties: bool) -> dict[str, Any]:
     """Return a received message in the format of a peeked one.
 
     Decoding application properties is slow, so it is optional.
@@ -308,7 +308,7 @@ def _properties_in(headers: Mapping[str, str]) -> dict[str, object]:
     return {name: _in_json(value_of(name, text), text) for name, text in texts.items()}
 
 
-def _peeked(client: Client, path: str, start: int, count: int, session: str | None) -> Iterator[dict[str, Any]]:
+def _peek_pages(client: Client, path: str, start: int, count: int, session: str | None) -> Iterator[dict[str, Any]]:
     left = count
     while left > 0:
         query = {"from": start, "count": min(left, MESSAGES_PER_BATCH)} | ({"session": session} if session else {})
@@ -333,4 +333,4 @@ def _print_message(message: dict[str, Any], as_json: bool) -> None:
 
 def _row(message: dict[str, Any], names: Sequence[str]) -> list[str]:
     known = message.get("UserProperties", {}) | message["BrokerProperties"]
-    return [*(str(known.get(name, "")) for name in ("SequenceNumber", "MessageId", *names)), shortened(message["Body"])]
+    return [*(str(known.get(name, "")) for name in ("SequenceNumber", "MessageId", *names)), shorten(message["Body"])]

@@ -31,7 +31,7 @@ def print_line(value: Any) -> None:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON in which characters that are not printable are escaped, wherever they come from."""
-    return _NOT_ASCII.sub(_escaped, json.dumps(value, indent=indent, ensure_ascii=False))
+    return _NOT_ASCII.sub(_escape, json.dumps(value, indent=indent, ensure_ascii=False))
 
 
 def visible(text: str) -> str:
@@ -39,12 +39,12 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
-def shortened(text: str, most: int = 120) -> str:
+def shorten(text: str, most: int = 120) -> str:
     """Return the text, cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """Return a count with its noun, like `1 message` or `2 messages`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
@@ -91,7 +91,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     character = match[0]
     if character.isprintable():
         return character

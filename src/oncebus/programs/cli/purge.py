@@ -8,7 +8,7 @@ import click
 
 from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.options import json_option
-from oncebus.programs.cli.printing import counted, print_line
+from oncebus.programs.cli.printing import count_text, print_line
 
 _TIMEOUT_SECONDS = 120.0
 
@@ -42,5 +42,5 @@ def purge(connector: Connector, entity: str, dead_letters: bool, as_json: bool) 
         print_line({"entity": entity, "deleted": deleted, "left": answer["left"]})
         return
     what = "dead letter" if dead_letters else "message"
-    left = f" Left: {counted(answer['left'], what)}." if answer["left"] else ""
-    click.echo(f"{counted(deleted, what)} deleted from '{entity}'.{left}")
+    left = f" Left: {count_text(answer['left'], what)}." if answer["left"] else ""
+    click.echo(f"{count_text(deleted, what)} deleted from '{entity}'.{left}")

@@ -11,7 +11,7 @@ import click
 from oncebus.programs.cli.client import Client
 from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.options import json_lines_option
-from oncebus.programs.cli.printing import counted, print_line, print_table, shortened
+from oncebus.programs.cli.printing import count_text, print_line, print_table, shorten
 
 _PAGE = 1000
 
@@ -53,7 +53,7 @@ def quarantine(
                     _decide(client, method, done, numbers, as_json)
         return
     with connector.connect() as client:
-        found = list(_quarantined(client, entity))
+        found = list(_fetch(client, entity))
     if as_json:
         for message in found:
             print_line(message)
@@ -69,12 +69,12 @@ def _decide(client: Client, method: str, done: str, numbers: Sequence[int], as_j
     if as_json:
         print_line(answer)
         return
-    click.echo(f"{counted(len(answer[done]), 'message')} {done}.")
+    click.echo(f"{count_text(len(answer[done]), 'message')} {done}.")
     if answer["notFound"]:
         click.echo(f"Not in quarantine: {', '.join(map(str, answer['notFound']))}.")
 
 
-def _quarantined(client: Client, entity: str | None) -> Iterator[dict[str, Any]]:
+def _fetch(client: Client, entity: str | None) -> Iterator[dict[str, Any]]:
     after = 0
     while True:
         query = {"limit": _PAGE, "after": after} | ({"entity": entity} if entity is not None else {})
@@ -87,4 +87,4 @@ def _quarantined(client: Client, entity: str | None) -> Iterator[dict[str, Any]]
 
 def _row(message: dict[str, Any]) -> list[str]:
     names = ("number", "entity", "messageId", "time", "reason", "description")
-    return [shortened(str(message.get(name) if message.get(name) is not None else "")) for name in names]
+    return [shorten(str(message.get(name) if message.get(name) is not None else "")) for name in names]

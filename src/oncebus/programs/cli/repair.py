@@ -30,9 +30,9 @@ def ledger(settings_file: str | None, **given: Any) -> None:
     from oncebus.broker.clock import wall_time
     from oncebus.broker.repair import give_up_ledger
     from oncebus.engine.folders import Folders
-    from oncebus.programs.serve.checks import stopped
+    from oncebus.programs.serve.checks import while_stopped
 
     data = settings.data.absolute()
-    with stopped(data):
+    with while_stopped(data):
         aside = give_up_ledger(Folders(data), wall_time())
     click.echo("All ids are forgotten." + (f" The old ledger is now '{aside}'." if aside else ""))

@@ -198,12 +198,12 @@ def _properties(given: dict[str, Any]) -> dict[str, Any]:
             raise RequestError(f"Option --filter-type has value '{kind}', which contradicts the other options.")
         properties |= {"filterType": "CorrelationFilter", "correlationFilter": correlated}
     elif expression is not None:
-        sql = _noted({"sqlExpression": expression}, requiresPreprocessing=given.get("enable_sql_preprocessing"))
+        sql = _with_notes({"sqlExpression": expression}, requiresPreprocessing=given.get("enable_sql_preprocessing"))
         properties |= {"filterType": "SqlFilter", "sqlFilter": sql}
     elif kind is not None:
         raise RequestError(f"Option --filter-type has value '{kind}'. Give the filter too: --filter-sql-expression.")
     if given.get("action_sql_expression") is not None:
-        properties["action"] = _noted(
+        properties["action"] = _with_notes(
             {"sqlExpression": given["action_sql_expression"]},
             requiresPreprocessing=given.get("enable_action_preprocessing"),
             compatibilityLevel=given.get("action_compatibility_level"),
@@ -211,7 +211,7 @@ def _properties(given: dict[str, Any]) -> dict[str, Any]:
     return properties
 
 
-def _noted(sql: dict[str, Any], **more: Any) -> dict[str, Any]:
+def _with_notes(sql: dict[str, Any], **more: Any) -> dict[str, Any]:
     return sql | {name: value for name, value in more.items() if value is not None}
 
 

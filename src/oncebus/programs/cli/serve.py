@@ -23,7 +23,7 @@ _METAVARS = {"data": "DIR", "host": "ADDRESS", "master": "URL", "namespace": "NA
 def settings_options(*left_out: str) -> Callable[[F], F]:
     """Return a decorator that adds an option for each setting except those left out, and `--settings` for the file."""
 
-    def decorated(command: F) -> F:
+    def decorate(command: F) -> F:
         for name in reversed([name for name in SETTINGS if name not in left_out]):
             text = f"{SETTINGS[name].help}."
             if isinstance(getattr(Settings, name), bool):
@@ -33,7 +33,7 @@ def settings_options(*left_out: str) -> Callable[[F], F]:
         file = click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
         return file(command)
 
-    return decorated
+    return decorate
 
 
 def _metavar(name: str) -> str:

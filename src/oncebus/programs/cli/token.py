@@ -59,7 +59,7 @@ def token(
     if lasts < SECOND:
         raise RequestError(f"Option --expires has value {expires!r}. Give at least one second.")
     settings = client_settings(data, key_file, settings_file)
-    click.echo(signed(settings, url_for(settings, url), entity or "", rule, lasts))
+    click.echo(sign_token(settings, url_for(settings, url), entity or "", rule, lasts))
 
 
 @click.command(short_help="Print the connection string.", epilog="Example: oncebus connection-string --rule orders-app")
@@ -92,7 +92,7 @@ def url_for(settings: Settings, given: str | None) -> str:
     return found.rstrip("/")
 
 
-def signed(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
+def sign_token(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
     """Return a token for an entity of the broker at `url`, valid for `lasts` microseconds."""
     return make_token(f"{url}/{entity}", rule, _rule(settings, rule).primary_key, wall_time() + lasts)
 

@@ -88,10 +88,10 @@ def _table(loads: list[Load], rates: Rates) -> Table:
 
 def _row(load: Load, rates: dict[str, float] | None) -> list[str]:
     speeds = ["" if rates is None else f"{rates[name]:.1f}" for name in _SPEEDS]
-    return [load.entity, load.kind, *(_shown(load, name) for name in _COUNTS), *speeds]
+    return [load.entity, load.kind, *(_cell(load, name) for name in _COUNTS), *speeds]
 
 
-def _shown(load: Load, name: str) -> str:
+def _cell(load: Load, name: str) -> str:
     if name == "oldest":
         return age(load.figures[name]) if load.figures.get(name) else ""
     return load.receivers() if name == "receivers" else str(load.count(name))

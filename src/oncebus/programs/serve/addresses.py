@@ -168,16 +168,16 @@ def read_url(data: Path) -> str | None:
 
     After a kill, the old URL remains.
     """
-    return _noted(data / _NOTE)
+    return _read_note(data / _NOTE)
 
 
 def read_client_address(data: Path) -> ClientAddress | None:
     """Return the address of clients in the same way as `read_url`."""
-    found = _noted(data / _CLIENT_NOTE)
+    found = _read_note(data / _CLIENT_NOTE)
     return None if found is None else ClientAddress.parse(found)
 
 
-def _noted(path: Path) -> str | None:
+def _read_note(path: Path) -> str | None:
     try:
         return path.read_text().strip() or None
     except OSError:

@@ -24,7 +24,7 @@ from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.management.runtime import Observer
 from oncebus.protocols.portal import Portal
 from oncebus.protocols.templates.front import Deployments
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _HEALTH = (HEALTH, LIVE, READY)
 
@@ -90,5 +90,5 @@ class _OnlyKnownHosts:
             headers = Headers(scope=scope)
             other = self._foreign(headers.get("host", ""), headers.get("origin"))
             if other is not None:
-                app = error_response(421, f"The host {shown(other)} is not a name of this broker.")
+                app = error_response(421, f"The host {clip(other)} is not a name of this broker.")
         await app(scope, receive, send)

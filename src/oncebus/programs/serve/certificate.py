@@ -91,7 +91,7 @@ def own_certificate(folder: Path, host: str, now: int) -> Tls:
         content = _read(path)
         if content is None or not _is_good(content, hosts, now):
             disk.make_folder(folder, mode=0o700)
-            content = _made(hosts, now)
+            content = _make(hosts, now)
             disk.publish(folder, FILE, [content.encode("ascii")], mode=disk.PRIVATE)
         _, certificate, _ = content.split(_BEGIN)
         disk.publish(folder, CERTIFICATE, [f"{_BEGIN}{certificate}".encode()])
@@ -115,17 +115,17 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise _damaged(path) from None
+        raise _damage_error(path) from None
     if mode & 0o077:
         raise CertificateError(
             f"Certificate '{path}' is open to other users (mode {mode:04o}). Run: chmod 600 '{path}'"
         )
     if not _HEAD.match(content) or content.count(_BEGIN) != 2:
-        raise _damaged(path)
+        raise _damage_error(path)
     return content
 
 
-def _damaged(path: Path) -> CertificateError:
+def _damage_error(path: Path) -> CertificateError:
     return CertificateError(f"Certificate '{path}' is damaged. Delete it: the next start creates a new one.")
 
 
@@ -138,7 +138,7 @@ def _is_good(content: str, hosts: Iterable[str], now: int) -> bool:
     )
 
 
-def _made(hosts: list[str], now: int) -> str:
+def _make(hosts: list[str], now: int) -> str:
     # Imported late, because few brokers create a certificate and the library loads slowly.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

@@ -63,24 +63,24 @@ def make_data_folder(data: Path, access: str = "owner") -> None:
 def alone(data: Path) -> Iterator[None]:
     """Lock the folder against a second `serve` while the block runs. Raises `CannotServe` if one is already running."""
     busy = f"Another broker uses data folder '{data}'. Stop it first, or choose another folder with --data."
-    with _held(data / "serve.lock", busy):
+    with _locked_file(data / "serve.lock", busy):
         yield
 
 
 @contextlib.contextmanager
-def stopped(data: Path) -> Iterator[None]:
+def while_stopped(data: Path) -> Iterator[None]:
     """Lock the folder against `serve` and `pipeline` for a block. Raises `CannotServe` if one of them runs."""
     if not data.is_dir():
         raise CannotServe(f"There is no data folder '{data}'. Give the broker's data folder with --data.")
     with (
-        _held(data / "serve.lock", f"A broker uses data folder '{data}'. Stop it first."),
-        _held(data / "pipeline.lock", f"A pipeline uses data folder '{data}'. Stop it first."),
+        _locked_file(data / "serve.lock", f"A broker uses data folder '{data}'. Stop it first."),
+        _locked_file(data / "pipeline.lock", f"A pipeline uses data folder '{data}'. Stop it first."),
     ):
         yield
 
 
 @contextlib.contextmanager
-def _held(lock: Path, busy: str) -> Iterator[None]:
+def _locked_file(lock: Path, busy: str) -> Iterator[None]:
     with lock.open("ab") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -99,7 +99,7 @@ class Supervisor:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
         for number in numbers:
-            loop.add_signal_handler(number, self._asked, number)
+            loop.add_signal_handler(number, self._on_signal, number)
         kept = [asyncio.create_task(self._keep(program)) for program in self._programs]
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -115,7 +115,7 @@ class Supervisor:
         await asyncio.gather(*kept)
         return self._code
 
-    def _asked(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self._stopping.is_set() and number is signal.SIGINT:
             self._code = INTERRUPTED
             self._hurry.set()

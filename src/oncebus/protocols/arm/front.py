@@ -33,7 +33,7 @@ from oncebus.protocols.management.changes import Change, put, put_rule
 from oncebus.protocols.management.reading import RESOURCE_WINDOW, Members, read_description
 from oncebus.protocols.management.rules import read_rule
 from oncebus.protocols.management.runtime import Observer
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
 
@@ -118,7 +118,7 @@ class Arm:
             raise ArmRefused(
                 400,
                 "InvalidApiVersionParameter",
-                f"The api-version {shown(version)} is not valid. Write it like '2024-01-01'.",
+                f"The api-version {clip(version)} is not valid. Write it like '2024-01-01'.",
             )
         target = self._resolve_tildes(resource_of(request.scope["raw_path"]))
         methods = self._table[target.resource]

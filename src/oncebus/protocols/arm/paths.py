@@ -22,7 +22,7 @@ from oncebus.protocols.arm.errors import ArmRefused
 from oncebus.protocols.http.paths import segments_of
 from oncebus.protocols.management.authorization_rules import RulesOwner
 from oncebus.protocols.management.writing import GROUP
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 
 class ResourceKind(enum.Enum):
@@ -95,7 +95,7 @@ def resource_of(raw_path: bytes) -> ResourceName:
             parts = {name: "/".join(segments_of(part.encode("latin-1"))) for name, part in match.groupdict().items()}
             return ResourceName(resource, kind, **parts | {"scope": _with_group(parts["scope"])})
     path = "/" + "/".join(segments_of(raw_path))
-    raise ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {shown(path)}.")
+    raise ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {clip(path)}.")
 
 
 def _with_group(scope: str) -> str:

@@ -11,7 +11,7 @@ from oncebus.protocols.arm.errors import bad_content
 from oncebus.protocols.management.authorization import read_rights
 from oncebus.protocols.management.reading import RESOURCE_WINDOW, Members, check_known, members_of, read_text
 from oncebus.protocols.untrusted_json import TooDeep, TooManyValues, parse_json
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _ENVELOPE = ("id", "name", "type", "location", "tags", "systemdata", "properties")
 # Settings of Azure's hosting. They mean nothing here, and ignoring them does no harm.
@@ -71,7 +71,7 @@ def read_tier(body: Members) -> Tier | None:
         # Ignoring these silently would promise security that does not exist.
         if properties.get(name):
             written = properties.written[name]
-            raise BadRequest(f"The property {shown(written)} has value {shown(properties[name])}. It is not supported.")
+            raise BadRequest(f"The property {clip(written)} has value {clip(properties[name])}. It is not supported.")
     sku = members_of(body.get("sku", {}), "The member 'sku'")
     check_known(sku, ("name", "tier", "capacity"))
     names = {str(sku[key]).lower() for key in ("name", "tier") if key in sku}
@@ -81,7 +81,7 @@ def read_tier(body: Members) -> Tier | None:
         if names == {tier.lower()}:
             return tier
     if names:
-        raise BadRequest(f"The sku has the name {shown(names.pop())}. Not one of {', '.join(Tier)}.")
+        raise BadRequest(f"The sku has the name {clip(names.pop())}. Not one of {', '.join(Tier)}.")
     return None
 
 
@@ -91,7 +91,7 @@ def read_rule_rights(body: Members) -> Rights:
     check_known(properties, ("rights",))
     rights = properties.get("rights", [])
     if not isinstance(rights, list):
-        raise BadRequest(f"The property 'rights' has value {shown(rights)}. Not a list.")
+        raise BadRequest(f"The property 'rights' has value {clip(rights)}. Not a list.")
     return read_rights(rights)
 
 
@@ -105,7 +105,7 @@ def read_new_key(body: Members) -> tuple[WhichKey, str | None]:
             if key is not None and not isinstance(key, str):
                 raise BadRequest("The property 'key' is not a text.")
             return which, key
-    raise BadRequest(f"The property 'keyType' has value {shown(wanted)}. Not one of {', '.join(WhichKey)}.")
+    raise BadRequest(f"The property 'keyType' has value {clip(wanted)}. Not one of {', '.join(WhichKey)}.")
 
 
 def read_name(body: Members) -> str:

@@ -16,7 +16,7 @@ from oncebus.model.entities import BadRequest
 from oncebus.protocols.atom import markup
 from oncebus.protocols.atom.document import Element
 from oncebus.protocols.management.authorization import GivenRule, read_rights, rights_in_order
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _TYPE = "SharedAccessAuthorizationRule"
 
@@ -33,9 +33,9 @@ def write_rules(rules: Iterable[AuthorizationRule]) -> str:
 
 def _rule(node: Element) -> GivenRule:
     if node.name != "AuthorizationRule":
-        raise BadRequest(f"The element {shown(node.name)} is not allowed among the authorization rules.")
+        raise BadRequest(f"The element {clip(node.name)} is not allowed among the authorization rules.")
     if node.type not in (None, _TYPE):
-        raise BadRequest(f"The authorization rule has type {shown(node.type)}. Not {_TYPE}.")
+        raise BadRequest(f"The authorization rule has type {clip(node.type)}. Not {_TYPE}.")
     members = node.members()
     name = members["KeyName"].text.strip() if "KeyName" in members else ""
     rights = read_rights(each.text for each in members["Rights"]) if "Rights" in members else frozenset()

@@ -8,7 +8,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from oncebus.model.entities import BadRequest
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 MOST_ELEMENTS = 20_000
@@ -50,7 +50,7 @@ class Element:
         found: dict[str, Element] = {}
         for node in self.children:
             if node.name in found:
-                raise BadRequest(f"The element {shown(node.name)} occurs more than once.")
+                raise BadRequest(f"The element {clip(node.name)} occurs more than once.")
             if not node.is_nil:
                 found[node.name] = node
         return found
@@ -122,7 +122,7 @@ class _Reader:
 
     def _instruction(self, target: str, _: str) -> NoReturn:
         raise BadRequest(
-            f"The body of the request has the processing instruction {shown(target)}, which is not allowed."
+            f"The body of the request has the processing instruction {clip(target)}, which is not allowed."
         )
 
 

@@ -14,7 +14,7 @@ from oncebus.protocols.atom import markup
 from oncebus.protocols.atom.descriptions import KINDS, SERVICE_BUS
 from oncebus.protocols.atom.document import Element, read_document
 from oncebus.protocols.http.times import iso8601
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 ATOM = "http://www.w3.org/2005/Atom"
 RULE = "RuleDescription"
@@ -95,14 +95,14 @@ def read_entry(body: bytes) -> Element:
         raise BadRequest("The request has no body. It needs an Atom entry with a description.")
     root = read_document(body)
     if (root.namespace, root.name) != (ATOM, "entry"):
-        raise BadRequest(f"The body of the request is the element {shown(root.name)}. Not an entry of '{ATOM}'.")
+        raise BadRequest(f"The body of the request is the element {clip(root.name)}. Not an entry of '{ATOM}'.")
     content = [each for each in root if each.name == "content"]
     if len(content) != 1 or len(content[0].children) != 1:
         raise BadRequest("The entry must have one content element, with one description in it.")
     description = content[0].children[0]
     if description.name not in (*KINDS, RULE):
         raise BadRequest(
-            f"The content is the element {shown(description.name)}. Not one of {', '.join((*KINDS, RULE))}."
+            f"The content is the element {clip(description.name)}. Not one of {', '.join((*KINDS, RULE))}."
         )
     if description.namespace != SERVICE_BUS:
         raise BadRequest(f"The element '{description.name}' is not in the XML namespace '{SERVICE_BUS}'.")

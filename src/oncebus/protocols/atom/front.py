@@ -34,7 +34,7 @@ from oncebus.protocols.http.requests import HttpRequest
 from oncebus.protocols.http.routes import admit, answered
 from oncebus.protocols.http.worker import Worker
 from oncebus.protocols.management.runtime import Observer, Runtime
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _LAST_VERSION = "2024-05"
 API_VERSIONS = (FIRST_VERSION, "2021-05", _LAST_VERSION)
@@ -113,9 +113,7 @@ class Atom:
     def _site(self, request: HttpRequest, query: dict[str, str]) -> Site:
         version = query.get("api-version", "")
         if version not in API_VERSIONS:
-            raise BadRequest(
-                f"The api-version {shown(version)} is not supported. Use one of {', '.join(API_VERSIONS)}."
-            )
+            raise BadRequest(f"The api-version {clip(version)} is not supported. Use one of {', '.join(API_VERSIONS)}.")
         name = self._broker.catalogue.namespace.name
         return Site(request.scope["scheme"], request.named_host or name, version, name)
 

@@ -19,7 +19,7 @@ from oncebus.model.entities import BadRequest, subscription_path
 from oncebus.model.entities.names import SUBSCRIPTIONS, rule_path
 from oncebus.protocols.http.errors import Refused
 from oncebus.protocols.http.paths import segments_of
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 
 class AtomKind(enum.Enum):
@@ -71,11 +71,11 @@ def target_of(raw_path: bytes) -> AtomPath:
     if words[0] == "$resources":
         if words[1:] not in (["queues"], ["topics"]):
             raise Refused(
-                404, f"There is no list at the path {shown('/'.join(segments))}. The lists are queues and topics."
+                404, f"There is no list at the path {clip('/'.join(segments))}. The lists are queues and topics."
             )
         return AtomPath(AtomKind(words[1]))
     if words[-1] == "$deadletterqueue":
-        raise BadRequest(f"The path {shown('/'.join(segments))} is a sub-queue, which has no description of its own.")
+        raise BadRequest(f"The path {clip('/'.join(segments))} is a sub-queue, which has no description of its own.")
     if SUBSCRIPTIONS.lower() not in words[1:]:
         return AtomPath(AtomKind.ENTITY, "/".join(segments))
     at = words.index(SUBSCRIPTIONS.lower(), 1)
@@ -87,4 +87,4 @@ def target_of(raw_path: bytes) -> AtomPath:
     if words[at + 2] == "rules" and len(below) <= 3:
         kind = AtomKind.RULES if len(below) == 2 else AtomKind.RULE
         return AtomPath(kind, topic, below[0], "" if len(below) == 2 else below[2])
-    raise Refused(404, f"There is nothing at the path {shown('/'.join(segments))}.")
+    raise Refused(404, f"There is nothing at the path {clip('/'.join(segments))}.")

@@ -24,7 +24,7 @@ from oncebus.protocols.atom.document import Element
 from oncebus.protocols.atom.values import read_values, write_values
 from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.management.rules import CORRELATED, FALSE_EXPRESSION, TRUE_EXPRESSION
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _COMPATIBILITY = 20
 _SQL = ("SqlExpression", "CompatibilityLevel", "Parameters", "RequiresPreprocessing")
@@ -58,7 +58,7 @@ def check_known(node: Element, names: tuple[str, ...] | set[str]) -> None:
     """Raise `BadRequest` if an element has an unknown child, because a misspelt property would otherwise be ignored."""
     for child in node:
         if child.name not in names:
-            raise BadRequest(f"The element {shown(child.name)} is not allowed in a {node.name}.")
+            raise BadRequest(f"The element {clip(child.name)} is not allowed in a {node.name}.")
 
 
 def _filter(node: Element) -> Filter:
@@ -78,7 +78,7 @@ def _filter(node: Element) -> Filter:
             texts = {field: child.text for field, child in given.items() if child is not None}
             return CorrelationFilter(**texts, properties=read_values(node.child("Properties")))
     raise BadRequest(
-        f"The filter has type {shown(node.type)}. Not one of SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
+        f"The filter has type {clip(node.type)}. Not one of SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
     )
 
 
@@ -86,7 +86,7 @@ def _action(node: Element) -> SqlAction | None:
     if node.type == "EmptyRuleAction" or (node.type is None and not node.children):
         return None
     if node.type != "SqlRuleAction":
-        raise BadRequest(f"The action has type {shown(node.type)}. Not one of SqlRuleAction, EmptyRuleAction.")
+        raise BadRequest(f"The action has type {clip(node.type)}. Not one of SqlRuleAction, EmptyRuleAction.")
     check_known(node, _SQL)
     return SqlAction(_expression(node), read_values(node.child("Parameters")), _level(node), _is_preprocessed(node))
 
@@ -102,7 +102,7 @@ def _level(node: Element) -> int:
         return _COMPATIBILITY
     text = child.text.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise BadRequest(f"The property 'CompatibilityLevel' has value {shown(child.text)}. Not a whole number.")
+        raise BadRequest(f"The property 'CompatibilityLevel' has value {clip(child.text)}. Not a whole number.")
     return int(text)
 
 

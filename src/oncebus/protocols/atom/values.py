@@ -12,7 +12,7 @@ from oncebus.model.entities import BadRequest, FilterValue
 from oncebus.model.entities.filter_values import PARSERS, Parameters, type_and_text
 from oncebus.protocols.atom import markup
 from oncebus.protocols.atom.document import Element
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 _PAIR = "KeyValueOfstringanyType"
 _PREFIX = "d6p1"
@@ -33,7 +33,7 @@ def write_values(name: str, values: Parameters) -> str:
 
 def _read_pair(node: Element) -> tuple[str, FilterValue]:
     if not node.name.startswith("KeyValueOf"):
-        raise BadRequest(f"The element {shown(node.name)} is not allowed here. It must be a {_PAIR}.")
+        raise BadRequest(f"The element {clip(node.name)} is not allowed here. It must be a {_PAIR}.")
     members = node.members()
     if "Key" not in members or "Value" not in members:
         raise BadRequest(f"A {_PAIR} needs a Key and a Value.")
@@ -41,11 +41,11 @@ def _read_pair(node: Element) -> tuple[str, FilterValue]:
     kind = value.type or "string"
     parse = PARSERS.get(kind)
     if parse is None:
-        raise BadRequest(f"The value of {shown(key)} has the type {shown(kind)}. Not one of {', '.join(PARSERS)}.")
+        raise BadRequest(f"The value of {clip(key)} has the type {clip(kind)}. Not one of {', '.join(PARSERS)}.")
     try:
         return key, parse(value.text)
     except (ValueError, OverflowError):
-        raise BadRequest(f"The value of {shown(key)} is {shown(value.text)}. It must have the type {kind}.") from None
+        raise BadRequest(f"The value of {clip(key)} is {clip(value.text)}. It must have the type {kind}.") from None
 
 
 def _write_pair(key: str, value: FilterValue) -> str:

@@ -10,7 +10,7 @@ from oncebus.protocols import untrusted_json
 from oncebus.protocols.http.times import parse_time
 from oncebus.protocols.untrusted_json import TooDeep, TooManyValues
 from oncebus.values.durations import SECOND
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
     if given is None:
         return BrokerProperties()
     if not isinstance(given, dict):
-        raise BadRequest(f"{where} has value {shown(given)}. Not a JSON object.")
+        raise BadRequest(f"{where} has value {clip(given)}. Not a JSON object.")
     fields: dict[str, Any] = {
         field: checked_text(given[name], f"{where} field '{name}'")
         for name, field in _TEXTS.items()
@@ -74,12 +74,12 @@ def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
 def checked_text(value: object, what: str) -> str:
     """Return the value. Raises `BadRequest` unless it is a string that can be encoded."""
     if not isinstance(value, str):
-        raise BadRequest(f"The {what} has value {shown(value)}. Not a text.", field=what)
+        raise BadRequest(f"The {what} has value {clip(value)}. Not a text.", field=what)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            text = f"The {what} has value {shown(value)}. It contains half of a surrogate pair."
+            text = f"The {what} has value {clip(value)}. It contains half of a surrogate pair."
             raise BadRequest(text, field=what) from None
     return value
 
@@ -91,7 +91,7 @@ def _scheduled(given: dict[str, Any], where: str) -> int | None:
     time = parse_time(value.strip()) if isinstance(value, str) else None
     if time is None:
         raise BadRequest(
-            f"The {where} field 'ScheduledEnqueueTimeUtc' has value {shown(value)}. "
+            f"The {where} field 'ScheduledEnqueueTimeUtc' has value {clip(value)}. "
             "Not a time: write it like 'Sun, 06 Nov 1994 08:49:37 GMT'."
         )
     return time
@@ -102,7 +102,7 @@ def _time_to_live(given: dict[str, Any], where: str) -> int | None:
     if seconds is not None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
             raise BadRequest(
-                f"The {where} field 'TimeToLive' has value {shown(seconds)}. Not a number of seconds above 0."
+                f"The {where} field 'TimeToLive' has value {clip(seconds)}. Not a number of seconds above 0."
             )
         # Clients send back the value that they read for "no limit". As a float it has lost its last digits.
         return max(round(seconds * SECOND), 1) if seconds < NO_LIMIT // SECOND else NO_LIMIT
@@ -110,7 +110,7 @@ def _time_to_live(given: dict[str, Any], where: str) -> int | None:
         return None
     ttl = parse_timespan(checked_text(span, f"{where} field 'TimeToLiveTimeSpan'"), "TimeToLiveTimeSpan")
     if ttl <= 0:
-        raise BadRequest(f"The {where} field 'TimeToLiveTimeSpan' has value {shown(span)}. Not a duration above 0.")
+        raise BadRequest(f"The {where} field 'TimeToLiveTimeSpan' has value {clip(span)}. Not a duration above 0.")
     return ttl
 
 

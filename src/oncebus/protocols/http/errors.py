@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from starlette.responses import Response
 
 from oncebus.model.entities import EntityError
-from oncebus.values.errors import FAILED, ErrorKind, OncebusError, shown
+from oncebus.values.errors import FAILED, ErrorKind, OncebusError, clip
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def wrong_method(method: str, allowed: Iterable[str]) -> Refused:
     """Return the error for a method that the path does not allow."""
-    return Refused(405, f"The method {shown(method)} is not allowed here.", {"allow": ", ".join(allowed)})
+    return Refused(405, f"The method {clip(method)} is not allowed here.", {"allow": ", ".join(allowed)})
 
 
 def answer(error: Exception) -> Response:

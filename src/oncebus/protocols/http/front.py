@@ -55,7 +55,7 @@ from oncebus.protocols.management.properties import BY_FIELD
 from oncebus.protocols.management.reading import RESOURCE_WINDOW
 from oncebus.protocols.monitoring.health import HEALTHY, LIVING, Health
 from oncebus.protocols.monitoring.metrics import CONTENT_TYPE, metrics
-from oncebus.values.errors import OncebusError, shown
+from oncebus.values.errors import OncebusError, clip
 
 
 class _Does(NamedTuple):
@@ -233,7 +233,7 @@ class Front:
         except ValueError:
             seconds = math.nan
         if not seconds >= 0:
-            raise BadRequest(f"The parameter 'timeout' has value {shown(text)}. Not a number of seconds.")
+            raise BadRequest(f"The parameter 'timeout' has value {clip(text)}. Not a number of seconds.")
         return min(seconds, self._limits.longest_wait_seconds)
 
     def _path_of(self, source: int | None, held_by: int) -> str | None:
@@ -357,7 +357,7 @@ class Front:
         numbers = numbers_in(query_of(request.scope["query_string"]), "number", self._limits.page)
         outcomes = await decision(numbers)
         if Outcome.DONE not in outcomes:
-            raise Refused(404, f"No such message in quarantine: {shown(', '.join(map(str, numbers)))}.")
+            raise Refused(404, f"No such message in quarantine: {clip(', '.join(map(str, numbers)))}.")
         return JSONResponse(decided(done, numbers, outcomes))
 
     async def _metrics(self, _: HttpRequest, __: MessagePath) -> Response:
@@ -376,7 +376,7 @@ def _time_in(query: dict[str, str], name: str) -> int | None:
     time = parse_time(query[name])
     if time is None:
         raise BadRequest(
-            f"The parameter '{name}' has value {shown(query[name])}. Not a time: write it like '2026-01-31T08:30:00Z'."
+            f"The parameter '{name}' has value {clip(query[name])}. Not a time: write it like '2026-01-31T08:30:00Z'."
         )
     return time
 

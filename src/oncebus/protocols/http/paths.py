@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.http.errors import Refused
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 HEALTH = b"/health"
 LIVE = b"/health/live"
@@ -74,7 +74,7 @@ def target_of(raw_path: bytes) -> MessagePath:
 
 def no_operation(raw_path: bytes) -> Refused:
     """Return the error for a path that names no operation."""
-    path = shown("/".join(segments_of(raw_path)))
+    path = clip("/".join(segments_of(raw_path)))
     hint = "Entities are managed with an api-version, as in '?api-version=2021-05'."
     return Refused(404, f"There is no operation at the path {path}. {hint}")
 
@@ -111,7 +111,7 @@ def token_of(text: str) -> bytes:
     try:
         return uuid.UUID(text).bytes
     except ValueError:
-        raise BadRequest(f"The lock token {shown(text)} is not a GUID.") from None
+        raise BadRequest(f"The lock token {clip(text)} is not a GUID.") from None
 
 
 def only_looks_like_a_lock(target: MessagePath) -> bool:
@@ -142,7 +142,7 @@ def query_of(raw_query: bytes) -> dict[str, str]:
     query: dict[str, str] = {}
     for name, value in pairs:
         if query.setdefault(name.lower(), value) != value:
-            raise BadRequest(f"The parameter {shown(name)} is given more than once.")
+            raise BadRequest(f"The parameter {clip(name)} is given more than once.")
     return query
 
 
@@ -167,7 +167,7 @@ def number_in(query: dict[str, str], name: str, otherwise: int, least: int, most
     if not text:
         return otherwise
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        raise BadRequest(f"The parameter '{name}' has value {shown(text)}. Not a number from {least} to {most}.")
+        raise BadRequest(f"The parameter '{name}' has value {clip(text)}. Not a number from {least} to {most}.")
     return int(text)
 
 
@@ -180,4 +180,4 @@ def _decoded(segment: bytes) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise BadRequest(f"The path segment {shown(segment.decode('latin-1'))} is not UTF-8.") from None
+        raise BadRequest(f"The path segment {clip(segment.decode('latin-1'))} is not UTF-8.") from None

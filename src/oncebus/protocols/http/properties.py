@@ -20,7 +20,7 @@ from oncebus.amqp.types import Timestamp
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.http.times import iso8601, parse_time, rfc1123
 from oncebus.values.durations import MILLISECOND, SECOND
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 BROKER_PROPERTIES = "BrokerProperties"
 
@@ -70,7 +70,7 @@ def properties_of(headers: Iterable[Header]) -> dict[str, Value]:
     for name, value in headers:
         if is_property(name):
             if name.lower() in seen:
-                raise BadRequest(f"The property {shown(name)} is given more than once.")
+                raise BadRequest(f"The property {clip(name)} is given more than once.")
             seen.add(name.lower())
             found[name] = value_of(name, text_of(value))
     return found
@@ -152,5 +152,5 @@ def _unquoted(name: str, text: str) -> str:
         return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise BadRequest(
-            f"The property {shown(name)} has value {shown(text)}. It contains half of a surrogate pair."
+            f"The property {clip(name)} has value {clip(text)}. It contains half of a surrogate pair."
         ) from None

@@ -12,7 +12,7 @@ from oncebus.broker.sending import Incoming, batch_too_large, too_many_messages
 from oncebus.model.entities import BadRequest
 from oncebus.protocols.http.broker_properties import BrokerProperties, checked_text, parse_json, read
 from oncebus.protocols.http.properties import BROKER_PROPERTIES, Header, properties_of, text_of
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 _ESCAPED = 6
@@ -49,7 +49,7 @@ def batch(body: bytes, most: int, most_bytes: int) -> list[Incoming]:
     """
     items = parse_json(body, "The body of the batch")
     if not isinstance(items, list):
-        raise BadRequest(f"The body of the batch has value {shown(items)}. Not a JSON array of messages.")
+        raise BadRequest(f"The body of the batch has value {clip(items)}. Not a JSON array of messages.")
     if len(items) > most:
         raise too_many_messages(len(items), most)
     made, size = [], 0
@@ -63,17 +63,17 @@ def batch(body: bytes, most: int, most_bytes: int) -> list[Incoming]:
 
 def _item(item: Any, where: str) -> Incoming:
     if not isinstance(item, dict):
-        raise BadRequest(f"The {where} has value {shown(item)}. Not a JSON object.")
+        raise BadRequest(f"The {where} has value {clip(item)}. Not a JSON object.")
     properties = read(item.get("BrokerProperties"), f"BrokerProperties of {where}:")
     text = checked_text(item.get("Body") if item.get("Body") is not None else "", f"Body of {where}")
     is_base64 = item.get("IsBodyBase64") or False
     if not isinstance(is_base64, bool):
-        raise BadRequest(f"The IsBodyBase64 of {where} has value {shown(is_base64)}. Not true or false.")
+        raise BadRequest(f"The IsBodyBase64 of {where} has value {clip(is_base64)}. Not true or false.")
     if is_base64:
         try:
             body = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            raise BadRequest(f"The Body of {where} has value {shown(text)}. Not base64.") from None
+            raise BadRequest(f"The Body of {where} has value {clip(text)}. Not base64.") from None
     else:
         body = text.encode()
     return _incoming(properties, properties.content_type, _own(item.get("UserProperties"), where), body)
@@ -83,21 +83,21 @@ def _own(given: Any, where: str) -> dict[str, object]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise BadRequest(f"The UserProperties of {where} has value {shown(given)}. Not a JSON object.")
+        raise BadRequest(f"The UserProperties of {where} has value {clip(given)}. Not a JSON object.")
     for name, value in given.items():
         checked_text(name, f"name of a property of {where}")
         if isinstance(value, str):
-            checked_text(value, f"property {shown(name)} of {where}")
+            checked_text(value, f"property {clip(name)} of {where}")
         elif isinstance(value, list | dict):
-            raise BadRequest(f"The property {shown(name)} of {where} has value {shown(value)}. Not a single value.")
+            raise BadRequest(f"The property {clip(name)} of {where} has value {clip(value)}. Not a single value.")
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise BadRequest(f"The property {shown(name)} of {where} has value {shown(value)}. It exceeds 64 bits.")
+            raise BadRequest(f"The property {clip(name)} of {where} has value {clip(value)}. It exceeds 64 bits.")
     return given
 
 
 def _incoming(given: BrokerProperties, content_type: str | None, own: Mapping[str, object], content: bytes) -> Incoming:
     if content_type is not None and not content_type.isascii():
-        raise BadRequest(f"The content type {shown(content_type)} is not ASCII.")
+        raise BadRequest(f"The content type {clip(content_type)} is not ASCII.")
     properties = amqp.Properties(
         message_id=given.message_id,
         to=given.to,

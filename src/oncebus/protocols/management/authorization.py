@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from oncebus.model.access import AuthorizationRule, Right, Rights, WhichKey, fresh_key, rule_named
 from oncebus.model.entities import BadRequest
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 Rules = tuple[AuthorizationRule, ...]
 
@@ -53,7 +53,7 @@ def read_rights(texts: Iterable[object]) -> Rights:
     for text in texts:
         right = _RIGHTS.get(text.strip().lower()) if isinstance(text, str) else None
         if right is None:
-            raise BadRequest(f"The access right {shown(text)} is not one of {', '.join(Right)}.")
+            raise BadRequest(f"The access right {clip(text)} is not one of {', '.join(Right)}.")
         rights.append(right)
     return Rights(rights)
 

@@ -24,7 +24,7 @@ from oncebus.model.entities import (
 )
 from oncebus.model.entities.descriptions import CHOSEN_AT_CREATION, EntityKind
 from oncebus.model.entities.names import property_name
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 Value = str | int | bool | EntityStatus | None
 
@@ -197,10 +197,10 @@ def read_status(text: str, name: str) -> EntityStatus:
     Raises `BadRequest` with a text that calls the property `name`.
     """
     if text.lower() not in _STATUSES:
-        raise BadRequest(f"The property '{name}' has value {shown(text)}. Not one of {', '.join(EntityStatus)}.")
+        raise BadRequest(f"The property '{name}' has value {clip(text)}. Not one of {', '.join(EntityStatus)}.")
     return _STATUSES[text.lower()]
 
 
 def bad_value(value: object, name: str, type_: ValueType) -> BadRequest:
     """Return the error for a value that does not have its property's type."""
-    return BadRequest(f"The property '{name}' has value {shown(value)}. Not {_WANTED.get(type_, 'a text')}.")
+    return BadRequest(f"The property '{name}' has value {clip(value)}. Not {_WANTED.get(type_, 'a text')}.")

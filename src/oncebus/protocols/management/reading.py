@@ -22,7 +22,7 @@ from oncebus.protocols.management.properties import (
     bad_value,
     read_status,
 )
-from oncebus.values.errors import OncebusError, shown
+from oncebus.values.errors import OncebusError, clip
 
 MOST_INTEGER = (1 << 63) - 1
 RESOURCE_WINDOW = BY_FIELD[WINDOW].camel
@@ -44,7 +44,7 @@ class NotAnObject(OncebusError, ValueError):
     """A JSON value must be an object, but is not."""
 
     def __init__(self, what: str, value: object) -> None:
-        super().__init__(f"{what} is {shown(value)}. Not an object.")
+        super().__init__(f"{what} is {clip(value)}. Not an object.")
 
 
 class Members(dict[str, Any]):
@@ -54,7 +54,7 @@ class Members(dict[str, Any]):
         self.written: dict[str, str] = {}
         for name, member in given.items():
             if self.written.setdefault(name.lower(), name) != name:
-                raise BadRequest(f"The property {shown(name)} is given more than once.")
+                raise BadRequest(f"The property {clip(name)} is given more than once.")
             if member is not None:
                 self[name.lower()] = member
 
@@ -74,7 +74,7 @@ def check_known(given: Members, known: Iterable[str], what: str = "The property"
     """Raise `BadRequest` if an object has a member that is not known."""
     for name in given:
         if name not in known:
-            raise BadRequest(f"{what} {shown(given.written[name])} is not known.{' ' if hint else ''}{hint}")
+            raise BadRequest(f"{what} {clip(given.written[name])} is not known.{' ' if hint else ''}{hint}")
 
 
 def read_description(properties: Members, kind: EntityKind) -> Given:

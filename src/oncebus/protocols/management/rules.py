@@ -27,7 +27,7 @@ from oncebus.model.entities.filter_values import type_and_text
 from oncebus.model.entities.names import property_name
 from oncebus.protocols.management.properties import ValueType, bad_value
 from oncebus.protocols.management.reading import MOST_INTEGER, Members, NotAnObject, check_known, members_of, read_text
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 TRUE_EXPRESSION = "1=1"
 FALSE_EXPRESSION = "1=0"
@@ -44,9 +44,7 @@ def read_rule(properties: Members, name: str) -> Rule:
     given = [kind for member, kind in kinds.items() if member in properties]
     wanted = properties.get("filtertype")
     if wanted is not None and str(wanted).lower() not in kinds:
-        raise BadRequest(
-            f"The property 'filterType' has value {shown(wanted)}. Not one of {', '.join(kinds.values())}."
-        )
+        raise BadRequest(f"The property 'filterType' has value {clip(wanted)}. Not one of {', '.join(kinds.values())}.")
     if wanted is None and len(given) > 1:
         raise BadRequest("A rule has a 'sqlFilter' or a 'correlationFilter', not both.")
     chosen = str(wanted).lower() if wanted is not None else (given[0].lower() if given else "sqlfilter")
@@ -130,7 +128,7 @@ def _value(name: str, value: object) -> FilterValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise BadRequest(f"The value of {shown(name)} is {shown(value)}. Not a text, a number, true or false.")
+    raise BadRequest(f"The value of {clip(name)} is {clip(value)}. Not a text, a number, true or false.")
 
 
 def _written_sql(given: SqlFilter | SqlAction) -> dict[str, Any]:

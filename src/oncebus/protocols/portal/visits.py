@@ -22,7 +22,7 @@ from oncebus.protocols.portal.markup import Attribute, Content, Markup, tag
 from oncebus.protocols.portal.rates import Rates
 from oncebus.protocols.portal.remembered import Remembered
 from oncebus.protocols.portal.sessions import PortalSession
-from oncebus.values.errors import OncebusError, shown
+from oncebus.values.errors import OncebusError, clip
 
 
 def status_of(error: Exception) -> int:
@@ -102,7 +102,7 @@ class Visit:
         """Return a parameter that has one of the known values, or else its default. Raises `BadRequest`."""
         value = self.given(name) or default
         if value not in known:
-            raise BadRequest(f"The parameter '{name}' has value {shown(value)}. Not one of {', '.join(known)}.")
+            raise BadRequest(f"The parameter '{name}' has value {clip(value)}. Not one of {', '.join(known)}.")
         return value
 
     def entity(self) -> Entity:

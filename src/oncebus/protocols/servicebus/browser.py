@@ -86,7 +86,7 @@ class Browser(Attached[OutgoingLink]):
             self._browsing = None
             # Without room for output, `credit_changed` continues later.
             if self.link.drain and (self.link.sendable or self.link.credit <= 0):
-                self.link.drained()
+                self.link.answer_drain()
                 self.client.flush()
         except Exception as error:
             self._browsing = None

@@ -106,7 +106,7 @@ def incoming_message(payload: bytes) -> Incoming:
     if _FOOTER in body:
         body = _with_symbols_in_footer(body)
     if annotations or of_delivery or header is not NO_HEADER:
-        head = amqp.annotated(head, header, of_delivery, annotations)
+        head = amqp.annotate(head, header, of_delivery, annotations)
     return Incoming(
         head,
         body,

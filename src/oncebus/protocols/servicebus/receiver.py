@@ -156,13 +156,13 @@ class Receiver(Attached[OutgoingLink]):
         """See `Waiter`. After a drain, report the credit as used up."""
         # Without room for output, `credit_changed` continues later.
         if self.link.sendable or self.link.credit <= 0:
-            self.link.drained()
+            self.link.answer_drain()
             self.client.flush()
 
     def fail(self, error: Exception) -> None:
         """See `Waiter`."""
         # The client waits for the answer to its drain, even if the link ends.
-        self.link.drained()
+        self.link.answer_drain()
         self.client.end(self, self.front.refuse_once(error))
 
     def _leave(self) -> None:

@@ -221,7 +221,7 @@ class AmqpProtocol(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         peer = self._peer
-        self._hand_over(self.connection.lost())
+        self._hand_over(self.connection.end_lost())
         self._peer = None
         if peer is not None:
             try:

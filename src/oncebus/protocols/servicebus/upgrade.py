@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 from oncebus.protocols.http.protocol import Header, Upgraded
 from oncebus.protocols.servicebus.transport import AmqpProtocol
 from oncebus.protocols.servicebus.websocket import WebSocket
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 PATH = "/$servicebus/websocket"
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
@@ -58,7 +58,7 @@ class Upgrade:
             for origin in headers.get_all("Origin") or [""]:
                 other = self._foreign(host, origin or None)
                 if other is not None:
-                    text = f"The host {shown(other)} is not this broker's.\n"
+                    text = f"The host {clip(other)} is not this broker's.\n"
                     return handshake.reject(HTTPStatus.MISDIRECTED_REQUEST, text)
         return None
 

@@ -39,7 +39,7 @@ from oncebus.protocols.management.problems import Fault, FileRefused
 from oncebus.protocols.templates.export import export
 from oncebus.protocols.templates.scope import Deployment, Value
 from oncebus.protocols.templates.template import plan_template
-from oncebus.values.errors import shown
+from oncebus.values.errors import clip
 
 MOST_ATTEMPTS = 5
 """The maximum number of attempts to deploy while other changes make the plan outdated."""
@@ -169,7 +169,7 @@ class Deployments:
             raise bad_content(f"The member 'properties' is {kind_of(properties)}. Not an object.")
         mode = find(properties, "mode")
         if mode is not None and str(mode).lower() != "incremental":
-            raise bad_content(f"The mode {shown(mode)} is not supported. Use Incremental, which deletes nothing.")
+            raise bad_content(f"The mode {clip(mode)} is not supported. Use Incremental, which deletes nothing.")
         for name in ("templateLink", "parametersLink"):
             if find(properties, name) is not None:
                 raise bad_content(f"The member '{name}' is not supported. Send the content itself.")
