@@ -74,7 +74,7 @@ async def serve(folders: Folders, count: int) -> None:
     broker = await Broker.open(folders, shards=SHARDS)
     broker.start()
     queue = Queue(name=QUEUE, max_size_in_megabytes=5120, lock_duration=300_000_000, requires_duplicate_detection=True)
-    await broker.change(lambda catalogue, now: catalogue.created(queue, now))
+    await broker.change(lambda catalogue, now: catalogue.create(queue, now))
     with contextlib.ExitStack() as stack:
         if count:
             await fill(broker, count)

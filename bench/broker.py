@@ -113,7 +113,7 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
             )
         if filled is not None:
             shutil.copytree(filled, folders.ledger, copy_function=os.link)
-        await broker.change(lambda catalogue, now: catalogue.created(queue, now))
+        await broker.change(lambda catalogue, now: catalogue.create(queue, now))
         script = (
             "import sys; from pathlib import Path; from oncebus.engine.folders import Folders; "
             "from oncebus.pipeline.process import run_pipeline; "

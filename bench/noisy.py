@@ -95,7 +95,7 @@ async def rounds() -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {"quiet alone": {}, "beside the noisy one": {}}
     async with running("off", None) as each:
         quiet = Queue(name=QUIET.path)
-        await each.broker.change(lambda catalogue, now: catalogue.created(quiet, now))
+        await each.broker.change(lambda catalogue, now: catalogue.create(quiet, now))
         for _ in range(ROUNDS):
             for case, is_noisy in (("quiet alone", False), ("beside the noisy one", True)):
                 for name, figure in (await measured(each, is_noisy=is_noisy)).items():

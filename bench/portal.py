@@ -58,7 +58,7 @@ async def _fill(broker: Broker, folders: Folders) -> None:
     def create(catalogue: Catalogue, now: int) -> Catalogue:
         for number in range(QUEUES):
             queue = Queue(name=f"queue-{number:04}", requires_duplicate_detection=True)
-            catalogue = catalogue.created(queue, now)
+            catalogue = catalogue.create(queue, now)
         return catalogue
 
     await broker.change(create)

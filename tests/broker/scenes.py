@@ -52,23 +52,23 @@ class Scene:
 
     async def queue(self, name: str = "q", *, detects: bool = False, **properties: Any) -> Queue:
         queue = Queue(name=name, requires_duplicate_detection=detects, **properties)
-        await self.broker.change(lambda catalogue, now: catalogue.created(queue, now))
+        await self.broker.change(lambda catalogue, now: catalogue.create(queue, now))
         return self.broker.catalogue.queue(name)
 
     async def topic(self, name: str = "t", *, detects: bool = False, **properties: Any) -> Topic:
         topic = Topic(name=name, requires_duplicate_detection=detects, **properties)
-        await self.broker.change(lambda catalogue, now: catalogue.created(topic, now))
+        await self.broker.change(lambda catalogue, now: catalogue.create(topic, now))
         return self.broker.catalogue.topic(name)
 
     async def subscription(
         self, name: str = "s", *, topic: str = "t", rules: Sequence[Rule] | None = None, **properties: Any
     ) -> str:
         made = Subscription(topic=topic, name=name, **properties)
-        await self.broker.change(lambda catalogue, now: catalogue.created(made, now, rules))
+        await self.broker.change(lambda catalogue, now: catalogue.create(made, now, rules))
         return subscription_path(topic, name)
 
     async def delete_queue(self, name: str = "q") -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name=name)))
+        await self.broker.change(lambda catalogue, now: catalogue.delete(Queue(name=name)))
 
     # Messages
 

@@ -230,7 +230,7 @@ def test_the_status_of_an_entity_is_checked(
         await scene.send("q", "a")
         await scene.flow()
         changed = replace(queue, status=status)
-        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.update(changed, now))
         for allowed, attempt in ((may_send, scene.send("q", "b")), (may_receive, scene.receive())):
             if allowed:
                 await attempt

@@ -76,22 +76,20 @@ def test_an_entity_keeps_its_long_window_when_the_operator_lowers_the_limit(
         with caplog.at_level(logging.WARNING):
             async with scene(tmp_path, time) as stage:
                 queue = stage.broker.catalogue.queue("q")
-                await stage.broker.change(lambda c, now: c.updated(replace(queue, max_delivery_count=3), now))
-                await stage.broker.change(lambda c, _: c.at_tier(Tier.PREMIUM))
+                await stage.broker.change(lambda c, now: c.update(replace(queue, max_delivery_count=3), now))
+                await stage.broker.change(lambda c, _: c.change_tier(Tier.PREMIUM))
                 assert stage.broker.catalogue.queue("q").window == 30 * DAY
                 await stage.send("q", "a")
                 assert (await stage.counts()).duplicates == 1
                 with pytest.raises(OutOfRange, match=r"must be between 00:00:20 and 7\.00:00:00"):
-                    await stage.broker.change(
-                        lambda c, now: c.updated(replace(queue, **window(30 * DAY - SECOND)), now)
-                    )
+                    await stage.broker.change(lambda c, now: c.update(replace(queue, **window(30 * DAY - SECOND)), now))
         assert "'q' keeps its window of 30 days, although the longest window is now 7 days" in caplog.text
 
     asyncio.run(run())
 
 
 def _detecting(path: str, window: int | None, catalogue: Catalogue, now: int) -> Catalogue:
-    return catalogue.detecting(path, window, now)
+    return catalogue.switch_on_detection(path, window, now)
 
 
 # Detection switched on for an existing entity
@@ -102,7 +100,7 @@ def test_detection_is_switched_on_from_now_on(tmp_path: Path, kind: str) -> None
     async def plot(scene: Scene) -> None:
         entity = await getattr(scene, kind)("e")
         await scene.send("e", "a", "a", "b")
-        after = await scene.broker.change(lambda c, now: c.detecting("e", 60 * SECOND, now))
+        after = await scene.broker.change(lambda c, now: c.switch_on_detection("e", 60 * SECOND, now))
         found = after.find("e")
         assert isinstance(found, Queue | Topic)
         assert (found.id, found.window) == (entity.id, 60 * SECOND)
@@ -122,7 +120,7 @@ def test_messages_that_the_pipeline_has_not_processed_yet_are_not_judged(tmp_pat
         await scene.queue()
         scene.pipeline.is_paused = True
         await scene.send("q", "a", "a")
-        await scene.broker.change(lambda c, now: c.detecting("q", None, now))
+        await scene.broker.change(lambda c, now: c.switch_on_detection("q", None, now))
         await scene.send("q", "a", "a")
         scene.pipeline.is_paused = False
         assert await scene.taken() == ["a", "a", "a"]
@@ -137,7 +135,7 @@ def test_detection_stays_on_after_a_restart_and_cannot_be_switched_off(tmp_path:
     async def run() -> None:
         async with scene(tmp_path, time) as stage:
             await stage.queue()
-            await stage.broker.change(lambda c, now: c.detecting("q", None, now))
+            await stage.broker.change(lambda c, now: c.switch_on_detection("q", None, now))
             await stage.send("q", "a")
             await stage.flow()
         async with scene(tmp_path, time) as stage:
@@ -145,7 +143,7 @@ def test_detection_stays_on_after_a_restart_and_cannot_be_switched_off(tmp_path:
             assert (await stage.counts()).duplicates == 1
             off = replace(stage.broker.catalogue.queue("q"), requires_duplicate_detection=False)
             with pytest.raises(BadRequest, match="RequiresDuplicateDetection property of an existing Queue cannot"):
-                await stage.broker.change(lambda c, now: c.updated(off, now))
+                await stage.broker.change(lambda c, now: c.update(off, now))
 
     asyncio.run(run())
 
@@ -175,6 +173,6 @@ def test_detection_cannot_be_switched_on_in_the_basic_tier(tmp_path: Path) -> No
     async def plot(scene: Scene) -> None:
         await scene.queue()
         with pytest.raises(BadRequest, match="'RequiresDuplicateDetection' cannot be set when updating a Queue"):
-            await scene.broker.change(lambda c, now: c.detecting("q", None, now))
+            await scene.broker.change(lambda c, now: c.switch_on_detection("q", None, now))
 
     play(tmp_path, plot, tier=Tier.BASIC)

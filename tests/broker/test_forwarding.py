@@ -65,7 +65,7 @@ def test_a_circle_ends(tmp_path: Path) -> None:
         await scene.queue("a")
         await scene.queue("b", forward_to="a")
         changed = replace(scene.broker.catalogue.queue("a"), forward_to="b")
-        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.update(changed, now))
         await scene.send("a", "m")
         await scene.rounds(8)
         counts = [await scene.counts(name) for name in ("a", "b")]
@@ -97,14 +97,14 @@ def test_a_queue_with_sessions_forwards_in_the_order_of_numbers(tmp_path: Path, 
         await scene.flow()
         if is_set_later:
             changed = replace(queue, forward_to="target")
-            await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+            await scene.broker.change(lambda catalogue, now: catalogue.update(changed, now))
         await scene.rounds(2)
         found = await scene.receive("target")
         assert [(each.message.message_id, each.message.session) for each in found] == [
             ("m0", "b"), ("m1", ""), ("m2", "a"), ("m3", "b"), ("m4", "")
         ]  # fmt: skip
         changed = replace(queue, forward_to=None)
-        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.update(changed, now))
         assert [name for name in await scene.broker.sessions(Address("source")) if name] == []
 
     play(tmp_path, plot)
@@ -327,7 +327,7 @@ def test_messages_forwarded_before_a_crash_are_not_refused_after_it(
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
-            await second.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
+            await second.broker.change(lambda catalogue, now: catalogue.update(disabled, now))
             assert not await second.core.chores.requeue.step()
             second.pipeline.is_paused = False
             await second.rounds(3)

@@ -31,7 +31,7 @@ async def peek(scene: Scene) -> None:
 
 async def update(scene: Scene) -> None:
     queue = replace(scene.broker.catalogue.queue("q"), user_metadata="new")
-    await scene.broker.change(lambda catalogue, now: catalogue.updated(queue, now))
+    await scene.broker.change(lambda catalogue, now: catalogue.update(queue, now))
 
 
 async def nothing(scene: Scene) -> None:

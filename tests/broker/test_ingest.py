@@ -25,7 +25,7 @@ Q = Address("q")
 async def entries_wait(data: Path, ids: str) -> None:
     """Leave an outbox entry for each message, which no store has ingested."""
     async with running_broker(data, pipeline=False) as broker:
-        await broker.change(lambda catalogue, now: catalogue.created(Queue(name="q"), now))
+        await broker.change(lambda catalogue, now: catalogue.create(Queue(name="q"), now))
         for each in ids:
             await broker.send("q", [message(each)])
     pipeline = LocalDriver(Folders(data), shards=SHARDS)

@@ -106,7 +106,7 @@ def test_a_resubmitted_dead_letter_comes_after_messages_accepted_before_it(tmp_p
         number = await dead_letter(scene, "q", "again")
         if "forward_to" in properties:
             changed = replace(scene.broker.catalogue.queue("q"), **properties)
-            await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+            await scene.broker.change(lambda catalogue, now: catalogue.update(changed, now))
         end = "end" if kind == "forwarding" else "q"
         scene.pipeline.is_paused = True
         key: dict[str, Any] = {"session": "again"} if kind == "partitioned" else {}
@@ -207,13 +207,13 @@ def test_a_full_or_disabled_queue_still_enqueues_messages_it_accepted_before(
         await scene.send("q", message("due", scheduled=scene.time.now + SECOND))
         await scene.flow()
         disabled = replace(scene.broker.catalogue.queue("q"), status=status)
-        await scene.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.update(disabled, now))
         with monkeypatch.context() as patch:
             patch.setattr(scene.core.accounting, "held", lambda entity: 1 << 40)
             await scene.broker.resubmit("q", [number])
             await scene.later(1)
         active = replace(disabled, status=EntityStatus.ACTIVE)
-        await scene.broker.change(lambda catalogue, now: catalogue.updated(active, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.update(active, now))
         assert await scene.taken() == ["again", "due"]
 
     play(tmp_path, plot)

@@ -46,8 +46,8 @@ def test_detection_cannot_be_switched_later(tmp_path: Path, kind: str, detects: 
         def switch(catalogue: Catalogue, now: int) -> Catalogue:
             changed = replace(entity, requires_duplicate_detection=not detects)
             if isinstance(changed, Queue):
-                return catalogue.updated(changed, now)
-            return catalogue.updated(changed, now)
+                return catalogue.update(changed, now)
+            return catalogue.update(changed, now)
 
         with pytest.raises(BadRequest, match=r"RequiresDuplicateDetection .* cannot be changed"):
             await scene.broker.change(switch)
@@ -117,7 +117,7 @@ def test_after_a_change_of_the_window_the_shorter_one_counts(
         await scene.send("q", "a")
         await scene.flow()
         changed = replace(queue, **window(second))
-        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.update(changed, now))
         scene.time.advance(after)
         await scene.send("q", "a")
         assert await scene.taken() == (["a"] if is_duplicate else ["a", "a"])

@@ -138,15 +138,15 @@ def refusals() -> set[str]:
     """Return error texts on one line: with the name of the parameter, and without it as in the portal."""
     now = 1_800_000_000_000_000
     queue = Queue(name="orders", requires_duplicate_detection=True)
-    there = Catalogue().created(queue, now)
+    there = Catalogue().create(queue, now)
     namespace = Namespace()
     attempts: list[Callable[[], object]] = [
-        lambda: Catalogue().created(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
+        lambda: Catalogue().create(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
         lambda: parse_timespan("soon", "DuplicateDetectionHistoryTimeWindow"),
-        lambda: there.updated(replace(queue, requires_duplicate_detection=False), now),
-        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).created(queue, now),
-        lambda: Catalogue().created(replace(queue, enable_express=True), now),
-        lambda: there.created(queue, now),
+        lambda: there.update(replace(queue, requires_duplicate_detection=False), now),
+        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).create(queue, now),
+        lambda: Catalogue().create(replace(queue, enable_express=True), now),
+        lambda: there.create(queue, now),
         lambda: Catalogue().queue("orders"),
         lambda: check_message(queue, namespace, message_id="x" * 129, session=None, partition_key=None),
         lambda: check_message(queue, namespace, message_id="x", session="b", partition_key="a"),

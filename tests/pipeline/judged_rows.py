@@ -53,7 +53,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def catalogue(*subscriptions: Sequence[Rule], **properties: Any) -> Catalogue:
     """Return a catalogue with a queue (1), a topic (2), and a subscription (3, 4, …) for each list of rules."""
-    made = Catalogue(version=1).created(Queue(name="q"), 0).created(Topic(name="t"), 0)
+    made = Catalogue(version=1).create(Queue(name="q"), 0).create(Topic(name="t"), 0)
     for number, rules in enumerate(subscriptions, start=3):
-        made = made.created(Subscription(topic="t", name=f"s{number}", **properties), 0, rules)
+        made = made.create(Subscription(topic="t", name=f"s{number}", **properties), 0, rules)
     return made

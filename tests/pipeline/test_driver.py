@@ -26,7 +26,7 @@ def test_attempts_at_random_give_each_message_once(tmp_path: Path, monkeypatch: 
     async def play() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
             queue = Queue(name="q", requires_duplicate_detection=True)
-            await broker.change(lambda catalogue, now: catalogue.created(queue, now))
+            await broker.change(lambda catalogue, now: catalogue.create(queue, now))
             for number in range(10):
                 await broker.send("q", [message(str(each)) for each in range(number, number + 4)])
             driver = LocalDriver(Folders(tmp_path), shards=SHARDS)

@@ -52,13 +52,13 @@ def test_messages_are_judged_and_routed_on_spark_across_a_restart(spark: SparkSe
     async def scenario() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
             await broker.change(
-                lambda catalogue, now: catalogue.created(Queue(name="q", requires_duplicate_detection=True), now)
+                lambda catalogue, now: catalogue.create(Queue(name="q", requires_duplicate_detection=True), now)
             )
-            await broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
+            await broker.change(lambda catalogue, now: catalogue.create(Topic(name="t"), now))
             red = Rule("red", SqlFilter("colour = 'red'"))
             everything, some = Subscription(topic="t", name="all"), Subscription(topic="t", name="red")
-            await broker.change(lambda catalogue, now: catalogue.created(everything, now))
-            await broker.change(lambda catalogue, now: catalogue.created(some, now, [red]))
+            await broker.change(lambda catalogue, now: catalogue.create(everything, now))
+            await broker.change(lambda catalogue, now: catalogue.create(some, now, [red]))
             await broker.send("q", [message("a"), message("b"), message("a")])
             query = await asyncio.to_thread(started, spark, tmp_path)
             large = b"x" * 200_000

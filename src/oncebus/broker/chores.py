@@ -220,7 +220,7 @@ class Chores:
                 found: Entity | None = catalogue.entity(each.id)
                 if found is not None and found.id in still:
                     log.info("Deleting '%s': nobody has used it for its auto-delete time", found.path)
-                    catalogue = catalogue.deleted(found)
+                    catalogue = catalogue.delete(found)
             return catalogue
 
         if chosen:

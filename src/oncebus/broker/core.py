@@ -140,7 +140,7 @@ class Core:
             if catalogue is None:
                 catalogue = Catalogue(version=1, namespace=namespace)
                 files.publish(catalogue)
-            catalogue = catalogue.allowing(namespace.longest_window)
+            catalogue = catalogue.allow_windows(namespace.longest_window)
             _warn_of_long_windows(catalogue)
             _forget_deleted(store, catalogue, inbox.last_commit)
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock, threads)

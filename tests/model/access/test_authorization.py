@@ -19,7 +19,7 @@ from oncebus.model.access import (
     connection_string,
     make_token,
 )
-from oncebus.model.access.authorization import renewed
+from oncebus.model.access.authorization import renew
 from oncebus.model.access.authorization_rule import BadAuthorizationRule, fresh_rule
 from oncebus.model.access.rights import Rights, table
 from tests.model.access.actors import (
@@ -180,13 +180,13 @@ def test_a_rule_needs_rights_and_keys_and_does_not_show_a_bad_one() -> None:
 
 
 def test_rotating_replaces_one_key() -> None:
-    first = ROOT.rotated(WhichKey.PRIMARY)
+    first = ROOT.rotate_key(WhichKey.PRIMARY)
     assert first.primary_key not in (ROOT.primary_key, ROOT.secondary_key)
     assert first.secondary_key == ROOT.secondary_key
-    second = ROOT.rotated(WhichKey.SECONDARY, "chosen-by-myself")
+    second = ROOT.rotate_key(WhichKey.SECONDARY, "chosen-by-myself")
     assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary_key, "chosen-by-myself")
     with pytest.raises(BadAuthorizationRule, match="is too short: it needs at least 16 characters"):
-        ROOT.rotated(WhichKey.SECONDARY, "chosen-by-mysel")
+        ROOT.rotate_key(WhichKey.SECONDARY, "chosen-by-mysel")
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ def test_a_grant_is_renewed_as_long_as_the_rule_has_its_key() -> None:
     assert OWNER.secondary_key not in repr(grant)
 
     def renewed_with(*rules: AuthorizationRule) -> Grant | None:
-        return renewed(grant, namespace_rules=NAMESPACE, rules_of=lambda path: rules if path == "orders" else ())
+        return renew(grant, namespace_rules=NAMESPACE, rules_of=lambda path: rules if path == "orders" else ())
 
     assert renewed_with(OWNER) == grant
-    assert renewed_with(OWNER.rotated(WhichKey.PRIMARY)) == grant
-    assert renewed_with(OWNER.rotated(WhichKey.SECONDARY)) is None
+    assert renewed_with(OWNER.rotate_key(WhichKey.PRIMARY)) == grant
+    assert renewed_with(OWNER.rotate_key(WhichKey.SECONDARY)) is None
     assert renewed_with() is None
     listens = replace(OWNER, rights=frozenset({Right.LISTEN}))
     assert renewed_with(listens) == replace(grant, rights=listens.rights)

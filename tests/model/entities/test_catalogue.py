@@ -31,9 +31,9 @@ T1, T2 = 1_000_000, 2_000_000
 NAMESPACE = Namespace("ns")
 EMPTY = Catalogue(namespace=NAMESPACE)
 SOME = (
-    EMPTY.created(Queue(name="Orders", requires_duplicate_detection=True), T1)
-    .created(Topic(name="News/World"), T1)
-    .created(Subscription(topic="news/world", name="All"), T1)
+    EMPTY.create(Queue(name="Orders", requires_duplicate_detection=True), T1)
+    .create(Topic(name="News/World"), T1)
+    .create(Subscription(topic="news/world", name="All"), T1)
 )
 
 
@@ -45,10 +45,10 @@ def test_a_creation_gives_an_id_times_and_the_next_version() -> None:
 
 
 def test_id_and_times_from_the_caller_are_ignored() -> None:
-    made = EMPTY.created(Queue(name="a", id=77, created_at=5, updated_at=6), T1).queue("a")
+    made = EMPTY.create(Queue(name="a", id=77, created_at=5, updated_at=6), T1).queue("a")
     assert (made.id, made.created_at, made.updated_at) == (1, T1, T1)
     sub = Subscription(topic="News/World", name="x", id=77, topic_id=88, rules=(Rule("mine"),))
-    subscription = SOME.created(sub, T1).subscription("news/world", "x")
+    subscription = SOME.create(sub, T1).subscription("news/world", "x")
     assert (subscription.id, subscription.topic_id) == (4, 2)
     assert [rule.name for rule in subscription.rules] == ["$Default"]
 
@@ -67,8 +67,8 @@ def test_entities_are_found_by_path_in_any_case_and_by_id() -> None:
 def test_lists_are_in_the_order_of_names() -> None:
     catalogue = SOME
     for name in ("b", "A", "c"):
-        catalogue = catalogue.created(Queue(name=name), T1).created(Topic(name=f"t{name}"), T1)
-        catalogue = catalogue.created(Subscription(topic="News/World", name=name), T1)
+        catalogue = catalogue.create(Queue(name=name), T1).create(Topic(name=f"t{name}"), T1)
+        catalogue = catalogue.create(Subscription(topic="News/World", name=name), T1)
     assert [queue.name for queue in catalogue.queues] == ["A", "b", "c", "Orders"]
     assert [topic.name for topic in catalogue.topics] == ["News/World", "tA", "tb", "tc"]
     names = [subscription.name for subscription in catalogue.subscriptions_of("news/world")]
@@ -80,7 +80,7 @@ def test_lists_are_in_the_order_of_names() -> None:
 
 def test_a_subscription_inherits_the_window_of_its_topic() -> None:
     topic = Topic(name="t", requires_duplicate_detection=True, duplicate_detection_history_time_window=DAY)
-    catalogue = SOME.created(topic, T1).created(Subscription(topic="t", name="s"), T1)
+    catalogue = SOME.create(topic, T1).create(Subscription(topic="t", name="s"), T1)
     assert catalogue.window_of(catalogue.subscription("t", "s")) == DAY
     assert catalogue.window_of(catalogue.queue("orders")) == 10 * MINUTE
     assert catalogue.window_of(catalogue.subscription("news/world", "all")) is None
@@ -89,11 +89,11 @@ def test_a_subscription_inherits_the_window_of_its_topic() -> None:
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        (lambda: SOME.created(Queue(name="oRDERS"), T2), "oRDERS"),
-        (lambda: SOME.created(Topic(name="orders"), T2), "orders"),
-        (lambda: SOME.created(Queue(name="news/world"), T2), "news/world"),
+        (lambda: SOME.create(Queue(name="oRDERS"), T2), "oRDERS"),
+        (lambda: SOME.create(Topic(name="orders"), T2), "orders"),
+        (lambda: SOME.create(Queue(name="news/world"), T2), "news/world"),
         (
-            lambda: SOME.created(Subscription(topic="news/world", name="ALL"), T2),
+            lambda: SOME.create(Subscription(topic="news/world", name="ALL"), T2),
             "News/World/Subscriptions/ALL",
         ),
         (
@@ -117,16 +117,16 @@ def test_a_name_is_taken_in_any_letter_case(change: Callable[[], Catalogue], pat
         (lambda: SOME.queue("no"), "no"),
         (lambda: SOME.queue("news/world"), "news/world"),
         (lambda: SOME.topic("orders"), "orders"),
-        (lambda: SOME.updated(Queue(name="no"), T2), "no"),
-        (lambda: SOME.updated(Topic(name="no"), T2), "no"),
-        (lambda: SOME.deleted(Queue(name="news/world")), "news/world"),
-        (lambda: SOME.deleted(Topic(name="orders")), "orders"),
-        (lambda: SOME.created(Subscription(topic="orders", name="s"), T2), "orders"),
+        (lambda: SOME.update(Queue(name="no"), T2), "no"),
+        (lambda: SOME.update(Topic(name="no"), T2), "no"),
+        (lambda: SOME.delete(Queue(name="news/world")), "news/world"),
+        (lambda: SOME.delete(Topic(name="orders")), "orders"),
+        (lambda: SOME.create(Subscription(topic="orders", name="s"), T2), "orders"),
         (
-            lambda: SOME.updated(Subscription(topic="news/world", name="no"), T2),
+            lambda: SOME.update(Subscription(topic="news/world", name="no"), T2),
             "news/world/Subscriptions/no",
         ),
-        (lambda: SOME.deleted(Subscription(topic="news/world", name="no")), "news/world/Subscriptions/no"),
+        (lambda: SOME.delete(Subscription(topic="news/world", name="no")), "news/world/Subscriptions/no"),
         (lambda: SOME.rule("news/world", "all", "no"), "news/world/Subscriptions/all/Rules/no"),
         (lambda: SOME.update_rule("news/world", "all", Rule("no")), "news/world/Subscriptions/all/Rules/no"),
         (lambda: SOME.delete_rule("news/world", "all", "no"), "news/world/Subscriptions/all/Rules/no"),
@@ -146,7 +146,7 @@ def test_an_update_keeps_name_id_and_creation() -> None:
     given = Queue(
         name="ORDERS", id=9, requires_duplicate_detection=True, duplicate_detection_history_time_window=window
     )
-    catalogue = SOME.updated(given, T2)
+    catalogue = SOME.update(given, T2)
     queue = catalogue.queue("orders")
     assert (queue.name, queue.id, queue.created_at, queue.updated_at) == ("Orders", 1, T1, T2)
     assert queue.window == window
@@ -155,59 +155,59 @@ def test_an_update_keeps_name_id_and_creation() -> None:
 
 
 def test_an_update_without_changes_only_changes_the_time() -> None:
-    catalogue = SOME.created(Queue(name="p", enable_partitioning=True, max_size_in_megabytes=2048), T1)
+    catalogue = SOME.create(Queue(name="p", enable_partitioning=True, max_size_in_megabytes=2048), T1)
     queue, topic = catalogue.queue("p"), catalogue.topic("news/world")
     subscription = catalogue.subscription("news/world", "all")
-    after = catalogue.updated(queue, T2).updated(topic, T2).updated(subscription, T2)
+    after = catalogue.update(queue, T2).update(topic, T2).update(subscription, T2)
     assert after.queue("p") == replace(queue, updated_at=T2)
     assert after.topic("news/world") == replace(topic, updated_at=T2)
     assert after.subscription("news/world", "all") == replace(subscription, updated_at=T2)
 
 
 def test_a_clock_that_steps_back_makes_no_update_older() -> None:
-    later = SOME.updated(SOME.queue("orders"), T2)
-    assert later.updated(SOME.queue("orders"), T1).queue("orders").updated_at == T2
+    later = SOME.update(SOME.queue("orders"), T2)
+    assert later.update(SOME.queue("orders"), T1).queue("orders").updated_at == T2
 
 
 def test_updates_obey_the_rules_of_changes_and_of_descriptions() -> None:
     with pytest.raises(BadRequest, match="RequiresDuplicateDetection property of an existing Queue"):
-        SOME.updated(Queue(name="orders"), T2)
+        SOME.update(Queue(name="orders"), T2)
     with pytest.raises(BadRequest, match="Partitioning cannot be changed for Topic"):
-        SOME.updated(Topic(name="news/world", enable_partitioning=True), T2)
+        SOME.update(Topic(name="news/world", enable_partitioning=True), T2)
     with pytest.raises(BadRequest, match="RequiresSession property of an existing Subscription"):
-        SOME.updated(Subscription(topic="news/world", name="all", requires_session=True), T2)
+        SOME.update(Subscription(topic="news/world", name="all", requires_session=True), T2)
     with pytest.raises(BadRequest, match="MaxDeliveryCount"):
-        SOME.updated(Subscription(topic="news/world", name="all", max_delivery_count=0), T2)
-    basic = Catalogue(namespace=Namespace("ns", Tier.BASIC)).created(Queue(name="q"), T1)
+        SOME.update(Subscription(topic="news/world", name="all", max_delivery_count=0), T2)
+    basic = Catalogue(namespace=Namespace("ns", Tier.BASIC)).create(Queue(name="q"), T1)
     with pytest.raises(BadRequest, match="cannot be set when updating a Queue"):
-        basic.updated(Queue(name="q", auto_delete_on_idle=DAY), T2)
+        basic.update(Queue(name="q", auto_delete_on_idle=DAY), T2)
 
 
 def test_a_queue_that_is_created_again_has_a_new_id() -> None:
-    again = SOME.deleted(Queue(name="orders")).created(Queue(name="Orders"), T2)
+    again = SOME.delete(Queue(name="orders")).create(Queue(name="Orders"), T2)
     assert again.queue("orders").id == 4
     assert again.entity(1) is None
 
 
 def test_deleting_a_topic_deletes_its_subscriptions() -> None:
-    other = SOME.created(Topic(name="news"), T1).created(Subscription(topic="news", name="all"), T1)
-    gone = other.deleted(Topic(name="NEWS/World"))
+    other = SOME.create(Topic(name="news"), T1).create(Subscription(topic="news", name="all"), T1)
+    gone = other.delete(Topic(name="NEWS/World"))
     assert [gone.entity(number) for number in (2, 3)] == [None, None]
     assert gone.find("news/world/subscriptions/all") is None
     assert gone.subscription("news", "all").id == 5
-    made = gone.created(Topic(name="News/World"), T2)
+    made = gone.create(Topic(name="News/World"), T2)
     assert made.subscriptions_of("news/world") == ()
 
 
 def test_a_new_subscription_selects_all_messages_by_default() -> None:
     assert SOME.subscription("news/world", "all").rules == (Rule("$Default", TrueFilter(), None, T1),)
     rules = [Rule("a", FalseFilter()), Rule("b", SqlFilter("x = 1"))]
-    made = SOME.created(Subscription(topic="news/world", name="s"), T2, rules)
+    made = SOME.create(Subscription(topic="news/world", name="s"), T2, rules)
     assert made.subscription("news/world", "s").rules == tuple(replace(rule, created_at=T2) for rule in rules)
-    none = SOME.created(Subscription(topic="news/world", name="s"), T2, [])
+    none = SOME.create(Subscription(topic="news/world", name="s"), T2, [])
     assert none.subscription("news/world", "s").rules == ()
     with pytest.raises(AlreadyExists):
-        SOME.created(Subscription(topic="news/world", name="s"), T2, [Rule("a"), Rule("A")])
+        SOME.create(Subscription(topic="news/world", name="s"), T2, [Rule("a"), Rule("A")])
 
 
 def test_rules_are_created_updated_and_deleted() -> None:
@@ -220,27 +220,27 @@ def test_rules_are_created_updated_and_deleted() -> None:
     three = two.delete_rule(*at, "$default")
     assert [rule.name for rule in three.subscription(*at).rules] == ["Red"]
     assert [each.version for each in (SOME, one, two, three)] == [3, 4, 5, 6]
-    kept = three.updated(Subscription(topic=at[0], name=at[1], max_delivery_count=3), T2)
+    kept = three.update(Subscription(topic=at[0], name=at[1], max_delivery_count=3), T2)
     assert kept.subscription(*at).rules == three.subscription(*at).rules
     with pytest.raises(BadRequest, match="sqlExpression"):
         three.update_rule(*at, Rule("red", SqlFilter("")))
 
 
 def test_forwarding_leads_to_an_existing_entity() -> None:
-    catalogue = SOME.created(
+    catalogue = SOME.create(
         Queue(name="in", forward_to="sb://host/ORDERS", forward_dead_lettered_messages_to="news/world"), T1
     )
     queue = catalogue.queue("in")
     assert catalogue.forward_target(queue.forward_to) == catalogue.queue("orders")
     assert catalogue.forward_target(queue.forward_dead_lettered_messages_to) == catalogue.topic("news/world")
     assert catalogue.forward_target(None) is None
-    without = catalogue.deleted(Queue(name="orders"))
+    without = catalogue.delete(Queue(name="orders"))
     assert without.forward_target(queue.forward_to) is None
     # An unchanged target may stay, even if it no longer exists.
-    assert without.updated(replace(queue, max_delivery_count=3), T2).queue("in").forward_to == queue.forward_to
+    assert without.update(replace(queue, max_delivery_count=3), T2).queue("in").forward_to == queue.forward_to
     with pytest.raises(BadRequest, match="destination entity 'Orders' does not exist"):
-        without.updated(replace(queue, forward_to="Orders"), T2)
-    again = without.created(Queue(name="orders"), T2)
+        without.update(replace(queue, forward_to="Orders"), T2)
+    again = without.create(Queue(name="orders"), T2)
     assert again.forward_target(queue.forward_to) == again.queue("orders")
 
 
@@ -256,7 +256,7 @@ def test_forwarding_leads_to_an_existing_entity() -> None:
 )
 def test_forwarding_to_nothing_is_refused(source: Queue, text: str) -> None:
     with pytest.raises(BadRequest) as raised:
-        SOME.created(source, T2)
+        SOME.create(source, T2)
     assert str(raised.value).splitlines()[0] == text
 
 
@@ -264,41 +264,41 @@ def test_forwarding_to_nothing_is_refused(source: Queue, text: str) -> None:
     "source", [Queue(name="a", forward_to="A"), Queue(name="a", forward_dead_lettered_messages_to="/a")]
 )
 def test_forwarding_to_itself_is_accepted(source: Queue) -> None:
-    for made in (SOME.created(source, T2), SOME.created(Queue(name="a"), T1).updated(source, T2)):
+    for made in (SOME.create(source, T2), SOME.create(Queue(name="a"), T1).update(source, T2)):
         target = made.queue("a").forward_to or made.queue("a").forward_dead_lettered_messages_to
         assert made.forward_target(target) == made.queue("a")
 
 
 def test_a_subscription_forwards_to_any_queue_or_topic() -> None:
-    made = SOME.created(Subscription(topic="news/world", name="s", forward_to="orders"), T2)
+    made = SOME.create(Subscription(topic="news/world", name="s", forward_to="orders"), T2)
     assert made.subscription("news/world", "s").forward_to == "orders"
     with pytest.raises(BadRequest, match="does not exist"):
-        SOME.created(Subscription(topic="news/world", name="s", forward_to="no"), T2)
+        SOME.create(Subscription(topic="news/world", name="s", forward_to="no"), T2)
 
 
 def test_the_number_of_entities_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncebus.model.entities.catalogue.MOST_QUEUES_AND_TOPICS", 2)
     monkeypatch.setattr("oncebus.model.entities.catalogue.MOST_SUBSCRIPTIONS", 1)
     with pytest.raises(QuotaExceeded) as raised:
-        SOME.created(Queue(name="a"), T2)
+        SOME.create(Queue(name="a"), T2)
     assert (raised.value.kind, raised.value.detail) == (
         ErrorKind.QUOTA,
         "SubCode=40300. The maximum entity count has been reached or exceeded for Namespace: 'ns'."
         " At most 2 queues and topics are allowed.",
     )
     with pytest.raises(QuotaExceeded) as raised:
-        SOME.created(Subscription(topic="news/world", name="s"), T2)
+        SOME.create(Subscription(topic="news/world", name="s"), T2)
     assert str(raised.value) == (
         "The maximum entity count has been reached or exceeded for Topic: 'News/World'."
         " At most 1 subscriptions are allowed."
     )
-    SOME.deleted(Queue(name="orders")).created(Queue(name="a"), T2)
+    SOME.delete(Queue(name="orders")).create(Queue(name="a"), T2)
 
 
 def test_a_topic_has_two_thousand_sql_filters_over_all_subscriptions() -> None:
     rules = [Rule(f"r{number}", SqlFilter("1 = 1")) for number in range(1000)]
-    full = SOME.created(Subscription(topic="news/world", name="a"), T1, rules)
-    full = full.created(Subscription(topic="news/world", name="b"), T1, rules)
+    full = SOME.create(Subscription(topic="news/world", name="a"), T1, rules)
+    full = full.create(Subscription(topic="news/world", name="b"), T1, rules)
     with pytest.raises(QuotaExceeded, match="At most 2000 SQL filters are allowed"):
         full.create_rule("news/world", "all", Rule("more", SqlFilter("1 = 1")), T2)
     with pytest.raises(QuotaExceeded):
@@ -308,16 +308,16 @@ def test_a_topic_has_two_thousand_sql_filters_over_all_subscriptions() -> None:
 
 
 def test_another_tier_takes_over_the_entities_that_it_supports() -> None:
-    premium = SOME.at_tier(Tier.PREMIUM)
+    premium = SOME.change_tier(Tier.PREMIUM)
     assert premium.namespace == Namespace("ns", Tier.PREMIUM)
     assert premium.version == 4
     assert premium.queue("orders").max_message_size_in_kilobytes == 1024
-    assert premium.at_tier(Tier.STANDARD).entities == SOME.entities
+    assert premium.change_tier(Tier.STANDARD).entities == SOME.entities
     with pytest.raises(BadRequest, match="cannot be set when keeping a Queue"):
-        SOME.at_tier(Tier.BASIC)
+        SOME.change_tier(Tier.BASIC)
     with pytest.raises(BadRequest, match="EnablePartitioning"):
-        SOME.created(Queue(name="p", enable_partitioning=True), T1).at_tier(Tier.PREMIUM)
-    plain = EMPTY.created(Queue(name="q"), T1).at_tier(Tier.BASIC)
+        SOME.create(Queue(name="p", enable_partitioning=True), T1).change_tier(Tier.PREMIUM)
+    plain = EMPTY.create(Queue(name="q"), T1).change_tier(Tier.BASIC)
     assert plain.queue("q").default_message_time_to_live == 14 * DAY
 
 

@@ -12,9 +12,9 @@ from oncebus.model.entities import Catalogue, CatalogueFiles, Queue
 from oncebus.model.entities.catalogue_files import CatalogueFileError
 from oncebus.model.entities.catalogue_json import catalogue_to_json
 
-ONE = Catalogue().created(Queue(name="a"), 1)
-TWO = ONE.created(Queue(name="b"), 2)
-FIVE = TWO.deleted(Queue(name="a")).deleted(Queue(name="b")).created(Queue(name="a"), 3)
+ONE = Catalogue().create(Queue(name="a"), 1)
+TWO = ONE.create(Queue(name="b"), 2)
+FIVE = TWO.delete(Queue(name="a")).delete(Queue(name="b")).create(Queue(name="a"), 3)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_version_is_read_once(files: CatalogueFiles, tmp_path: Path) -> None:
 def test_a_folder_that_is_created_again_is_not_taken_for_the_old_one(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
     assert files.load(1) == ONE
-    other = Catalogue().created(Queue(name="elsewhere"), 1)
+    other = Catalogue().create(Queue(name="elsewhere"), 1)
     path = tmp_path / "data" / "000000000001.json"
     path.rename(path.with_name(".kept"))
     files.publish(other)

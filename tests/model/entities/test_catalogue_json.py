@@ -15,9 +15,9 @@ from tests.model.entities.catalogues import written_catalogues
 KEYS = AuthorizationRule("all", frozenset(Right), "secret-one", "secret-two")
 SOME = (
     Catalogue()
-    .created(Queue(name="orders", authorization_rules=(KEYS,)), 1)
-    .created(Topic(name="news"), 2)
-    .created(Subscription(topic="news", name="all"), 3)
+    .create(Queue(name="orders", authorization_rules=(KEYS,)), 1)
+    .create(Topic(name="news"), 2)
+    .create(Subscription(topic="news", name="all"), 3)
 )
 
 

@@ -63,19 +63,19 @@ class Changes(RuleBasedStateMachine):
             forward_to=to,
             forward_dead_lettered_messages_to=dead_to,
         )
-        make = self.catalogue.created if is_new else self.catalogue.updated
+        make = self.catalogue.create if is_new else self.catalogue.update
         self.change(lambda: make(queue, self.now))
 
     @rule(name=NAMES, partitions=FLAGS, is_new=FLAGS)
     def topic(self, name: str, partitions: bool, is_new: bool) -> None:
         topic = Topic(name=name, enable_partitioning=partitions)
-        make = self.catalogue.created if is_new else self.catalogue.updated
+        make = self.catalogue.create if is_new else self.catalogue.update
         self.change(lambda: make(topic, self.now))
 
     @rule(topic=NAMES, name=NAMES, session=FLAGS, to=TARGETS, is_new=FLAGS)
     def subscription(self, topic: str, name: str, session: bool, to: str | None, is_new: bool) -> None:
         subscription = Subscription(topic=topic, name=name, requires_session=session, forward_to=to)
-        make = self.catalogue.created if is_new else self.catalogue.updated
+        make = self.catalogue.create if is_new else self.catalogue.update
         self.change(lambda: make(subscription, self.now))
 
     @rule(topic=NAMES, subscription=NAMES, name=RULE_NAMES, how=st.integers(0, 2))
@@ -93,9 +93,9 @@ class Changes(RuleBasedStateMachine):
     def delete(self, name: str, subscription: str, how: int) -> None:
         self.change(
             [
-                lambda: self.catalogue.deleted(Queue(name=name)),
-                lambda: self.catalogue.deleted(Topic(name=name)),
-                lambda: self.catalogue.deleted(Subscription(topic=name, name=subscription)),
+                lambda: self.catalogue.delete(Queue(name=name)),
+                lambda: self.catalogue.delete(Topic(name=name)),
+                lambda: self.catalogue.delete(Subscription(topic=name, name=subscription)),
             ][how]
         )
 

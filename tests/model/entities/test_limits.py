@@ -29,7 +29,7 @@ from oncebus.model.entities.limits import (
     check_entity,
     check_forward_target,
     check_rule,
-    filled_in,
+    fill_in,
 )
 from oncebus.values.durations import DAY, MINUTE, SECOND
 from oncebus.values.errors import ErrorKind
@@ -42,7 +42,7 @@ RULE = AuthorizationRule("rule", frozenset({Right.MANAGE}), "a", "b")
 
 
 def check(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> None:
-    check_entity(filled_in(entity, namespace), Occasion(namespace, verb))
+    check_entity(fill_in(entity, namespace), Occasion(namespace, verb))
 
 
 def refusal(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> str:
@@ -63,7 +63,7 @@ def test_defaults_are_valid_in_every_tier(namespace: Namespace) -> None:
 
 
 def test_the_defaults_of_an_empty_description() -> None:
-    queue = filled_in(QUEUE, STANDARD)
+    queue = fill_in(QUEUE, STANDARD)
     assert queue.duplicate_detection_history_time_window == 10 * MINUTE
     assert queue.lock_duration == MINUTE
     assert queue.max_delivery_count == 10
@@ -73,8 +73,8 @@ def test_the_defaults_of_an_empty_description() -> None:
     assert not queue.requires_duplicate_detection
     assert queue.window is None
     assert replace(queue, requires_duplicate_detection=True).window == 10 * MINUTE
-    assert filled_in(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
-    assert filled_in(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
+    assert fill_in(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
+    assert fill_in(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
     assert SUBSCRIPTION.dead_lettering_on_filter_evaluation_exceptions
 
 
@@ -120,7 +120,7 @@ def test_the_operator_can_allow_longer_windows() -> None:
 
 
 def test_an_entity_keeps_a_window_that_is_longer_than_the_limit_has_become() -> None:
-    old = filled_in(replace(QUEUE, duplicate_detection_history_time_window=30 * DAY), STANDARD)
+    old = fill_in(replace(QUEUE, duplicate_detection_history_time_window=30 * DAY), STANDARD)
     check_entity(replace(old, max_delivery_count=3), Occasion(STANDARD, "updating", old))
     for window in (20 * DAY, 31 * DAY):
         with pytest.raises(OutOfRange):
@@ -204,9 +204,9 @@ def test_premium_has_larger_sizes() -> None:
 
 
 def test_the_size_of_a_partitioned_entity_is_multiplied_by_sixteen_only_once() -> None:
-    shown = filled_in(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
+    shown = fill_in(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
     assert shown.max_size_in_megabytes == 81920
-    assert filled_in(shown, STANDARD) == shown
+    assert fill_in(shown, STANDARD) == shown
     check(shown)
     assert "The specified value 6144 is invalid." in refusal(
         replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=6144)
@@ -281,9 +281,9 @@ def test_only_premium_has_large_messages() -> None:
 
 
 def test_a_forward_target_is_kept_as_a_path() -> None:
-    queue = filled_in(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
+    queue = fill_in(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == ("a/b", None)
-    subscription = filled_in(replace(SUBSCRIPTION, forward_to=""), STANDARD)
+    subscription = fill_in(replace(SUBSCRIPTION, forward_to=""), STANDARD)
     assert subscription.forward_to is None
 
 

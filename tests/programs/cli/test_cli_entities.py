@@ -235,7 +235,7 @@ def test_topics_and_subscriptions_have_their_own_flags(served: Served) -> None:
 def test_long_lists_are_complete(served: Served) -> None:
     def made(catalogue: Any, now: int) -> Any:
         for at in range(1005):
-            catalogue = catalogue.created(Subscription(topic="many", name=f"s{at:04}"), now)
+            catalogue = catalogue.create(Subscription(topic="many", name=f"s{at:04}"), now)
         return catalogue
 
     served.ok("topic", "create", "-n", "many")

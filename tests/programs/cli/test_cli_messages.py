@@ -213,7 +213,7 @@ def test_a_subscription_gets_the_messages_that_its_rules_select(served: Served) 
     served.ok("topic", "create", "-n", "prices")
     rules = [Rule("high", SqlFilter("price > 100"))]
     made = Subscription(topic="prices", name="high")
-    served.do(served.broker.change(lambda catalogue, now: catalogue.created(made, now, rules)))
+    served.do(served.broker.change(lambda catalogue, now: catalogue.create(made, now, rules)))
     served.ok("send", "prices", "low", "-p", "price=50")
     served.ok("send", "prices", "high", "-p", "price=150")
     assert [message["Body"] for message in peeked(served, "prices/Subscriptions/high")] == ["high"]
@@ -338,7 +338,7 @@ def test_messages_in_quarantine_are_shown_released_and_discarded(served: Served)
     served.ok("topic", "create", "-n", "unreadable")
     made = Subscription(topic="unreadable", name="some")
     rules = [Rule("x", SqlFilter("x = 1"))]
-    served.do(served.broker.change(lambda catalogue, now: catalogue.created(made, now, rules)))
+    served.do(served.broker.change(lambda catalogue, now: catalogue.create(made, now, rules)))
     broken = Incoming(b"\x00\x53\x73\xd0\x00", b"", "id\x1b")
     served.do(served.broker.send("unreadable", [broken] * 3))
     served.do(served.broker.counts("unreadable"))

@@ -170,15 +170,15 @@ class Stage:
         self.run(self.broker.change(how))
 
     def queue(self, name: str, **properties: Any) -> Queue:
-        self.change(lambda catalogue, now: catalogue.created(Queue(name=name, **properties), now))
+        self.change(lambda catalogue, now: catalogue.create(Queue(name=name, **properties), now))
         return self.broker.catalogue.queue(name)
 
     def topic(self, name: str, **properties: Any) -> None:
-        self.change(lambda catalogue, now: catalogue.created(Topic(name=name, **properties), now))
+        self.change(lambda catalogue, now: catalogue.create(Topic(name=name, **properties), now))
 
     def subscription(self, topic: str, name: str, *rules: Rule, **properties: Any) -> str:
         made = Subscription(topic=topic, name=name, **properties)
-        self.change(lambda catalogue, now: catalogue.created(made, now, list(rules) or None))
+        self.change(lambda catalogue, now: catalogue.create(made, now, list(rules) or None))
         return f"{topic}/subscriptions/{name}"
 
     def clear(self) -> None:
@@ -186,9 +186,9 @@ class Stage:
 
         def without_any(catalogue: Catalogue, now: int) -> Catalogue:
             for queue in catalogue.queues:
-                catalogue = catalogue.deleted(Queue(name=queue.name))
+                catalogue = catalogue.delete(Queue(name=queue.name))
             for topic in catalogue.topics:
-                catalogue = catalogue.deleted(Topic(name=topic.name))
+                catalogue = catalogue.delete(Topic(name=topic.name))
             return catalogue
 
         self.change(without_any)

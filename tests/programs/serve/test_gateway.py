@@ -334,7 +334,7 @@ def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_settings_that_contradict_the_existing_data_are_refused(tmp_path: Path, changed: Settings, said: str) -> None:
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
-            await broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
+            await broker.change(lambda catalogue, now: catalogue.create(Topic(name="t"), now))
         await run_gateway(replace(changed, data=tmp_path, http_port=0, amqp_port=0))
 
     with pytest.raises(OncebusError, match=said):
@@ -346,7 +346,7 @@ def test_a_tier_that_was_changed_meanwhile_stays_unless_a_tier_is_given(tmp_path
 
     async def run(settings: Settings) -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
-            await broker.change(lambda catalogue, now: catalogue.at_tier(Tier.PREMIUM))
+            await broker.change(lambda catalogue, now: catalogue.change_tier(Tier.PREMIUM))
             await _bring_up_to_date(broker, settings, [])
             tiers.append(broker.catalogue.namespace.tier)
 

@@ -97,7 +97,7 @@ def test_an_entity_survives_a_round_trip(
     description = read_description(properties, type(written))
     changes: dict[str, Any] = {"max_size_in_megabytes" if isinstance(written, Topic) else "max_delivery_count": 7}
     other = replace(written, **changes)
-    again: Queue | Topic | Subscription = description.replaced(other)
+    again: Queue | Topic | Subscription = description.apply_replacing(other)
     assert again == written
 
 

@@ -30,7 +30,7 @@ def test_the_client_creates_and_updates_a_window_of_30_days_where_the_operator_a
 def test_the_client_keeps_a_detection_key_that_it_does_not_know(tmp_path: Path) -> None:
     with served(tmp_path) as service, administration(service) as client:
         queue = Queue(name="q", requires_duplicate_detection=True, detection_key="property:order")
-        service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
+        service.run(service.broker.change(lambda catalogue, now: catalogue.create(queue, now)))
         found = client.get_queue("q")
         found.max_delivery_count = 3
         client.update_queue(found)
@@ -48,7 +48,7 @@ def test_the_client_cannot_switch_on_detection_but_the_operation_can(tmp_path: P
         made.requires_duplicate_detection = True
         with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection property of an existing Queue cannot"):
             client.update_queue(made)
-        service.run(service.broker.change(lambda catalogue, now: catalogue.detecting("q", None, now)))
+        service.run(service.broker.change(lambda catalogue, now: catalogue.switch_on_detection("q", None, now)))
         assert client.get_queue("q").requires_duplicate_detection
 
 

@@ -199,7 +199,7 @@ def test_values_keep_their_type_and_their_text(kind: str, text: str) -> None:
     )
     rule = read_rule(read_document(markup.tag("RuleDescription", content, NAMESPACES).encode()))
     subscription = Subscription(topic="t", name="s")
-    catalogue = Catalogue().created(Topic(name="t"), 1).created(subscription, 2, [replace(rule, name="r")])
+    catalogue = Catalogue().create(Topic(name="t"), 1).create(subscription, 2, [replace(rule, name="r")])
     shown = write_rule(catalogue_from_json(catalogue_to_json(catalogue)).rule("t", "s", "r"))
     assert f'i:type="d6p1:{kind}"' in shown
     assert f">{text}</Value>" in shown

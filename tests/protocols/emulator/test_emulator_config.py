@@ -272,7 +272,7 @@ def test_a_property_that_the_tier_does_not_allow_is_reported_with_its_place(tmp_
 
 def test_a_name_that_another_entity_has_is_an_error(tmp_path: Path) -> None:
     """An existing entity stays, whatever its kind. Subscriptions that the file adds to it then have no topic."""
-    before = Catalogue().created(Queue(name="prices"), 5)
+    before = Catalogue().create(Queue(name="prices"), 5)
     with pytest.raises(FileRefused) as caught:
         made(tmp_path, SAMPLE, before)
     assert {problem.text for problem in caught.value.problems} == {"The messaging entity 'prices' could not be found."}

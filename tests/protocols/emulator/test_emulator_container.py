@@ -10,7 +10,7 @@ from oncebus.model.entities import Catalogue
 from oncebus.programs.cli.container import words_of
 from oncebus.programs.serve.service import ready_lines
 from oncebus.protocols.emulator.config import WHAT, read_config
-from oncebus.protocols.emulator.container import BadVariable, Start, start_of
+from oncebus.protocols.emulator.container import BadVariable, ContainerStart, start_of
 from oncebus.protocols.management.entity_file import EntityFile
 from oncebus.values.settings import Settings, load
 
@@ -20,7 +20,7 @@ IMAGE = Path(__file__).parents[3] / "deploy" / "image"
 EMULATOR = {"ONCEBUS_EMULATOR": "true", "ONCEBUS_INSECURE_EMULATOR": "true"}
 
 
-def start(*arguments: str, config: Path | None = None, **environment: str) -> Start:
+def start(*arguments: str, config: Path | None = None, **environment: str) -> ContainerStart:
     return start_of(arguments, environment, config=config, default_config=OURS)
 
 
@@ -37,7 +37,7 @@ def start(*arguments: str, config: Path | None = None, **environment: str) -> St
     ],
 )
 def test_without_a_command_the_container_serves(arguments: tuple[str, ...], words: list[str]) -> None:
-    assert start(*arguments) == Start(words, {}, [])
+    assert start(*arguments) == ContainerStart(words, {}, [])
 
 
 @pytest.mark.parametrize("value", ["Y", "y", "yes", "true", "1"])
@@ -55,7 +55,7 @@ def test_without_the_licence_the_file_counts_and_the_well_known_key_does_not() -
 
 def test_other_commands_are_left_alone() -> None:
     environment = {"ACCEPT_EULA": "Y", "SQL_SERVER": "db", "EMULATOR_HTTP_PORT": "80"}
-    assert start("pipeline", config=MOUNTED, **environment) == Start(["pipeline"], {}, [])
+    assert start("pipeline", config=MOUNTED, **environment) == ContainerStart(["pipeline"], {}, [])
 
 
 def test_settings_of_the_user_win() -> None:

@@ -155,13 +155,13 @@ class Front:
         return ids
 
     async def queue(self, name: str = "orders", /, **options: Any) -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now))
+        await self.broker.change(lambda catalogue, now: catalogue.create(Queue(name=name, **options), now))
 
     async def topic(self, name: str, *subscriptions: str, **options: Any) -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.created(Topic(name=name, **options), now))
+        await self.broker.change(lambda catalogue, now: catalogue.create(Topic(name=name, **options), now))
         for each in subscriptions:
             await self.broker.change(
-                lambda catalogue, now, each=each: catalogue.created(  # type: ignore[misc]
+                lambda catalogue, now, each=each: catalogue.create(  # type: ignore[misc]
                     Subscription(topic=name, name=each), now
                 )
             )

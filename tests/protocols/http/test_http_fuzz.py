@@ -59,7 +59,7 @@ async def say(port: int, data: bytes) -> list[int]:
 async def prepare(front: Front) -> None:
     """Restore the entities that requests name, whatever earlier requests did to them."""
     for entity in (*front.broker.catalogue.queues, *front.broker.catalogue.topics):
-        await front.broker.change(lambda catalogue, _, entity=entity: catalogue.deleted(entity))  # type: ignore[misc]
+        await front.broker.change(lambda catalogue, _, entity=entity: catalogue.delete(entity))  # type: ignore[misc]
     await front.queue("orders")
     await front.topic("news", "all")
 

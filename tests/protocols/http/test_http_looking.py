@@ -217,7 +217,7 @@ async def quarantine_some(front: Front, count: int) -> list[int]:
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     made = Subscription(topic="news", name="some")
-    await front.broker.change(lambda catalogue, now: catalogue.created(made, now, rules))
+    await front.broker.change(lambda catalogue, now: catalogue.create(made, now, rules))
     broken = Incoming(b"\x00\x53\x73\xd0\x00", b"", "id")
     await front.broker.send("news", [broken] * count)
     await front.broker.counts("news")

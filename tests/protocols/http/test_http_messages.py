@@ -327,7 +327,7 @@ def test_a_queue_deleted_under_a_waiting_receiver_is_not_found(tmp_path: Path) -
         waiting = asyncio.create_task(front.take("orders", wait=50.0))
         while not front.core.arrivals._waiting:
             await asyncio.sleep(0.005)
-        await front.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name="orders")))
+        await front.broker.change(lambda catalogue, now: catalogue.delete(Queue(name="orders")))
         assert (await waiting).status == 404
 
     scenario(tmp_path, play)
@@ -367,7 +367,7 @@ def test_a_busy_broker_refuses(tmp_path: Path) -> None:
 def test_sessions_are_not_received_over_http(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.broker.change(
-            lambda catalogue, now: catalogue.created(Queue(name="orders", requires_session=True), now)
+            lambda catalogue, now: catalogue.create(Queue(name="orders", requires_session=True), now)
         )
         assert (await front.send("orders", SessionId="s")).status == 201
         without = await front.send("orders")

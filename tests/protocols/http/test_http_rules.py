@@ -34,7 +34,7 @@ def test_rule_2_the_window_may_be_changed_and_the_shorter_of_two_counts(tmp_path
         await front.queue(**DETECTING, duplicate_detection_history_time_window=10 * MINUTE)
         await front.send("orders", MessageId="1")
         await front.broker.change(
-            lambda catalogue, now: catalogue.updated(
+            lambda catalogue, now: catalogue.update(
                 Queue(name="orders", **DETECTING, duplicate_detection_history_time_window=20 * SECOND), now
             )
         )
@@ -80,7 +80,7 @@ def test_rule_5_a_queue_made_again_has_forgotten_and_a_partition_key_is_part_of_
     async def play(front: Front) -> None:
         await front.queue(**DETECTING)
         await front.send("orders", MessageId="1")
-        await front.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name="orders")))
+        await front.broker.change(lambda catalogue, now: catalogue.delete(Queue(name="orders")))
         await front.queue(**DETECTING)
         await front.send("orders", MessageId="1")
         assert await front.take_all("orders") == ["1"]

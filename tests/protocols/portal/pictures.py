@@ -127,7 +127,7 @@ async def populate_many(service: Served) -> None:
 
     def create(catalogue: Catalogue, now: int) -> Catalogue:
         for at, name in enumerate(names):
-            catalogue = catalogue.created(Queue(name=name, requires_duplicate_detection=at % 3 == 0), now)
+            catalogue = catalogue.create(Queue(name=name, requires_duplicate_detection=at % 3 == 0), now)
         return catalogue
 
     await broker.change(create)
@@ -181,12 +181,10 @@ async def _make(broker: Broker) -> None:
     topic = Topic(name="prices", requires_duplicate_detection=True, duplicate_detection_history_time_window=10 * MINUTE)
     high = Rule("above-100", SqlFilter("price > 100"), SqlAction("SET urgent = true"))
     for queue in queues:
-        await broker.change(lambda catalogue, now, queue=queue: catalogue.created(queue, now))  # type: ignore[misc]
-    await broker.change(lambda catalogue, now: catalogue.created(topic, now))
-    await broker.change(lambda catalogue, now: catalogue.created(Subscription(topic="prices", name="all"), now))
-    await broker.change(
-        lambda catalogue, now: catalogue.created(Subscription(topic="prices", name="high"), now, [high])
-    )
+        await broker.change(lambda catalogue, now, queue=queue: catalogue.create(queue, now))  # type: ignore[misc]
+    await broker.change(lambda catalogue, now: catalogue.create(topic, now))
+    await broker.change(lambda catalogue, now: catalogue.create(Subscription(topic="prices", name="all"), now))
+    await broker.change(lambda catalogue, now: catalogue.create(Subscription(topic="prices", name="high"), now, [high]))
 
 
 async def _spoil(broker: Broker) -> None:

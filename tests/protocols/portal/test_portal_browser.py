@@ -91,11 +91,11 @@ def page(context: BrowserContext, service: Served) -> Iterator[Page]:
 
 async def _spoiled(broker: Broker) -> None:
     queue = Queue(name="nasty", requires_duplicate_detection=True)
-    await broker.change(lambda catalogue, now: catalogue.created(queue, now))
-    await broker.change(lambda catalogue, now: catalogue.created(Topic(name="news"), now))
+    await broker.change(lambda catalogue, now: catalogue.create(queue, now))
+    await broker.change(lambda catalogue, now: catalogue.create(Topic(name="news"), now))
     red = [Rule("red", SqlFilter(f"colour = '{LONG}'"))]
     below = Subscription(topic="news", name="red")
-    await broker.change(lambda catalogue, now: catalogue.created(below, now, rules=red))
+    await broker.change(lambda catalogue, now: catalogue.create(below, now, rules=red))
     one = message(NASTY, NASTY.encode(), {NASTY: NASTY, LONG: LONG}, subject=NASTY)
     two = message(LONG, bytes(range(256)), subject=LONG * 4)
     await broker.send("nasty", [one, two, one, two])
@@ -167,7 +167,7 @@ def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page
 
 def test_the_window_is_changed_and_the_box_is_not(page: Page, service: Served) -> None:
     queue = Queue(name="changed", requires_duplicate_detection=True)
-    service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
+    service.run(service.broker.change(lambda catalogue, now: catalogue.create(queue, now)))
     go(page, service, "entity?path=changed")
     page.get_by_role("link", name="Properties").click()
     box = page.get_by_label("Enable duplicate detection")
@@ -209,7 +209,7 @@ def test_a_topic_with_a_filtered_subscription_takes_what_matches(page: Page, ser
 
 async def _dead(broker: Broker, name: str, count: int) -> None:
     queue = Queue(name=name, requires_duplicate_detection=True)
-    await broker.change(lambda catalogue, now: catalogue.created(queue, now))
+    await broker.change(lambda catalogue, now: catalogue.create(queue, now))
     await broker.send(name, [message(f"id-{number}", f"body {number}".encode()) for number in range(1, count + 1)])
     await broker.counts(name)
     for received in await broker.receive(Address(name), count, wait=20):
@@ -281,7 +281,7 @@ def test_a_panel_shows_a_message_beside_the_table(page: Page, service: Served) -
 
 def test_duplicates_are_followed_and_found_in_all_entities(page: Page, service: Served) -> None:
     queue = Queue(name="followed", requires_duplicate_detection=True)
-    service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
+    service.run(service.broker.change(lambda catalogue, now: catalogue.create(queue, now)))
     service.run(service.broker.send("followed", [message("echo")]))
     go(page, service, "duplicates")
     page.evaluate("window.stayed = true")
@@ -302,7 +302,7 @@ def test_duplicates_are_followed_and_found_in_all_entities(page: Page, service: 
 
 def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> None:
     queue = Queue(name="watched", requires_duplicate_detection=True)
-    service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
+    service.run(service.broker.change(lambda catalogue, now: catalogue.create(queue, now)))
     go(page, service, "entity?path=watched")
     expect(page.locator("dd [data-value=new]")).to_have_text("0")
     service.run(service.broker.send("watched", [message("1"), message("2"), message("1")]))
@@ -340,7 +340,7 @@ def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> No
 async def _teams(broker: Broker) -> None:
     for name, count in (("team/few", 1), ("team/many", 3)):
         queue = Queue(name=name, requires_duplicate_detection=True)
-        await broker.change(lambda catalogue, now, queue=queue: catalogue.created(queue, now))  # type: ignore[misc]
+        await broker.change(lambda catalogue, now, queue=queue: catalogue.create(queue, now))  # type: ignore[misc]
         await broker.send(name, [message(f"{number}") for number in range(count)])
         await broker.counts(name)
 

@@ -318,9 +318,9 @@ def test_a_subscription_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.topic("news", "one")
         one = Subscription(topic="news", name="one")
-        await visitor.front.broker.change(lambda catalogue, _: catalogue.deleted(one))
+        await visitor.front.broker.change(lambda catalogue, _: catalogue.delete(one))
         await visitor.front.broker.change(
-            lambda catalogue, now: catalogue.created(Subscription(topic="news", name="two"), now)
+            lambda catalogue, now: catalogue.create(Subscription(topic="news", name="two"), now)
         )
         assert "two" in words(await visitor.get("entity", path="news"))
         assert (await visitor.get("entity/live", path="news/Subscriptions/one")).status_code == 404

@@ -38,7 +38,7 @@ async def quarantine_some(front: Front, count: int) -> None:
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     await front.broker.change(
-        lambda catalogue, now: catalogue.created(Subscription(topic="news", name="some"), now, rules)
+        lambda catalogue, now: catalogue.create(Subscription(topic="news", name="some"), now, rules)
     )
     broken = b"\x00\x53\x73\xd0\x00"
     await front.broker.send("news", [Incoming(broken, b"", f"id-{number} {NASTY}") for number in range(count)])
@@ -334,7 +334,7 @@ def test_a_message_sent_twice_is_shown_as_a_duplicate(tmp_path: Path) -> None:
         assert "Sent as number 2 . It was dropped as a duplicate of number 1 , sent at" in second
         assert "Its id is remembered until 2026-09-21 14:23:20.000 UTC ." in second
         await front.broker.change(
-            lambda catalogue, now: catalogue.updated(replace(catalogue.queue("q"), max_delivery_count=3), now)
+            lambda catalogue, now: catalogue.update(replace(catalogue.queue("q"), max_delivery_count=3), now)
         )
         third = words(await visitor.post("entity/send", fields))
         assert ("It was dropped" in third, "remembered until" in third) == (True, False)

@@ -213,7 +213,7 @@ def test_a_queue_may_have_any_name(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         for name in ("...", "a/b/.c", "portal", "sign-in", "x~y"):
             await visitor.front.broker.change(
-                lambda catalogue, now, name=name: catalogue.created(Queue(name=name), now)  # type: ignore[misc]
+                lambda catalogue, now, name=name: catalogue.create(Queue(name=name), now)  # type: ignore[misc]
             )
             page = await visitor.get("entity", path=name)
             assert page.status_code == 200

@@ -201,7 +201,7 @@ def test_a_session_ends_with_its_key(tmp_path: Path) -> None:
 
     async def play(visitor: Visitor) -> None:
         assert (await visitor.get()).status_code == 200
-        current[0] = (ROOT.rotated(WhichKey.PRIMARY), SENDER, LISTENER)
+        current[0] = (ROOT.rotate_key(WhichKey.PRIMARY), SENDER, LISTENER)
         assert (await visitor.get("live")).status_code == 401
         assert (await visitor.get()).status_code == 303
         current[0] = NAMESPACE

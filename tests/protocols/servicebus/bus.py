@@ -166,20 +166,20 @@ class Bus:
     def queue(self, **options: Any) -> str:
         """Create a queue for one test and return its name."""
         name = f"queue-{next(self._names)}"
-        self.run(self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now)))
+        self.run(self.broker.change(lambda catalogue, now: catalogue.create(Queue(name=name, **options), now)))
         return name
 
     def topic(self, *subscriptions: str, **options: Any) -> str:
         """Create a topic with subscriptions for one test and return its name."""
         name = f"topic-{next(self._names)}"
-        self.run(self.broker.change(lambda catalogue, now: catalogue.created(Topic(name=name, **options), now)))
+        self.run(self.broker.change(lambda catalogue, now: catalogue.create(Topic(name=name, **options), now)))
         for each in subscriptions:
             self.subscription(name, each)
         return name
 
     def subscription(self, topic: str, name: str, **options: Any) -> None:
         subscription = Subscription(topic=topic, name=name, **options)
-        self.run(self.broker.change(lambda catalogue, now: catalogue.created(subscription, now)))
+        self.run(self.broker.change(lambda catalogue, now: catalogue.create(subscription, now)))
 
     def put(self, entity: str, *messages: ServiceBusMessage | AmqpAnnotatedMessage) -> list[int]:
         """Send messages without a client, which would be slow, and return their sequence numbers."""

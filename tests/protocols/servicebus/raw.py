@@ -156,7 +156,7 @@ class Stage:
         return RawClient(self.server, **options)
 
     async def queue(self, name: str = "orders", **options: Any) -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now))
+        await self.broker.change(lambda catalogue, now: catalogue.create(Queue(name=name, **options), now))
 
 
 def to(address: str | None, name: str = "s", handle: int = 0, **fields: Any) -> Attach:

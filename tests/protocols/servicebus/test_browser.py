@@ -135,7 +135,7 @@ def test_a_browser_needs_the_right_to_listen_and_ends_with_its_queue(tmp_path: P
         client = stage.client()
         assert (await client.refused(browser("nowhere")))[0] == "amqp:not-found"
         await client.attached(browser())
-        await stage.broker.change(lambda catalogue, _: catalogue.deleted(catalogue.queue("orders")))
+        await stage.broker.change(lambda catalogue, _: catalogue.delete(catalogue.queue("orders")))
         client.peer.check(has_changed=True)
         detach, _ = await client.next(Detach)
         assert detach.error is not None
@@ -159,4 +159,4 @@ def test_a_copy_in_a_subscription_has_the_number_of_its_topic(tmp_path: Path) ->
 
 
 def _created(made: Topic | Subscription, catalogue: Catalogue, now: int) -> Catalogue:
-    return catalogue.created(made, now)
+    return catalogue.create(made, now)

@@ -88,12 +88,12 @@ def test_links_end_when_their_entity_is_disabled_or_deleted(bus: Bus) -> None:
     (disabled, _, first), (deleted, _, second) = bus.pair(), bus.pair()
     bus.run(
         bus.broker.change(
-            lambda catalogue, now: catalogue.updated(
+            lambda catalogue, now: catalogue.update(
                 replace(catalogue.queue(disabled), status=EntityStatus.DISABLED), now
             )
         )
     )
-    bus.run(bus.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name=deleted))))
+    bus.run(bus.broker.change(lambda catalogue, now: catalogue.delete(Queue(name=deleted))))
     errors = bus.refused(
         lambda: first.receive_messages(max_wait_time=PATIENCE), lambda: second.receive_messages(max_wait_time=PATIENCE)
     )

@@ -178,7 +178,7 @@ def test_ids_sent_before_detection_was_switched_on_are_not_remembered(bus: Bus) 
     queue = bus.queue()
     sender = bus.sender(queue)
     sender.send_messages(ServiceBusMessage(b"before", message_id="1"))
-    bus.run(bus.broker.change(lambda catalogue, now: catalogue.detecting(queue, None, now)))
+    bus.run(bus.broker.change(lambda catalogue, now: catalogue.switch_on_detection(queue, None, now)))
     for body in (b"after", b"again"):
         sender.send_messages(ServiceBusMessage(body, message_id="1"))
     assert bodies(bus, queue, 2) == [b"before", b"after"]

@@ -290,7 +290,7 @@ def rules_are(stage: Stage, *rules: AuthorizationRule) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [ROOT.rotated(WhichKey.PRIMARY), None, replace(ROOT, rights=frozenset({Right.SEND}))],
+    [ROOT.rotate_key(WhichKey.PRIMARY), None, replace(ROOT, rights=frozenset({Right.SEND}))],
     ids=["key rotated", "rule removed", "right taken away"],
 )
 def test_tokens_end_with_the_key_that_signed_them(tmp_path: Path, rule: AuthorizationRule | None) -> None:

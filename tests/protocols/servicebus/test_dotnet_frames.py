@@ -257,7 +257,7 @@ def test_schedules_deferred_messages_and_peeks_use_arrays_lists_and_binaries(tmp
 def test_rules_are_described_lists_with_the_codes_of_the_client(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         for made in (Topic(name="news"), Subscription(topic="news", name="all")):
-            await stage.broker.change(lambda catalogue, now, made=made: catalogue.created(made, now))  # type: ignore[misc]
+            await stage.broker.change(lambda catalogue, now, made=made: catalogue.create(made, now))  # type: ignore[misc]
         manager = await Manager.attached(stage.client(), "news/Subscriptions/all/$management")
         sql = {"sql-filter": {"expression": "a = 1"}, "sql-rule-action": {"expression": "SET b = 2"}}
         assert await manager.ask("add-rule", {"rule-name": "r", "rule-description": sql}) == (200, {})

@@ -279,7 +279,7 @@ def test_a_second_pair_of_links_to_cbs_is_refused(tmp_path: Path) -> None:
 def test_a_management_link_stays_when_its_entity_is_created_again(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = await managing(stage)
-        await stage.broker.change(lambda catalogue, _: catalogue.deleted(catalogue.queue("orders")))
+        await stage.broker.change(lambda catalogue, _: catalogue.delete(catalogue.queue("orders")))
         await stage.queue("orders")
         await stage.broker.send("orders", [incoming_message(message(b"new"))])
         client.peer.check()

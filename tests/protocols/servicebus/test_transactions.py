@@ -126,7 +126,7 @@ class Client:
 
 
 def created(entity: Subscription, catalogue: Catalogue, now: int) -> Catalogue:
-    return catalogue.created(entity, now)
+    return catalogue.create(entity, now)
 
 
 async def put(stage: Stage, *bodies: bytes, path: str = "orders") -> None:
@@ -260,7 +260,7 @@ def test_a_later_outcome_counts_once_the_transaction_is_rolled_back(tmp_path: Pa
                 assert await client.discharge(fail=True) == Accepted()
             case "failed commit":
                 await client.send(b"a", handle=OTHER)
-                await stage.broker.change(lambda catalogue, _: catalogue.deleted(catalogue.queue("other")))
+                await stage.broker.change(lambda catalogue, _: catalogue.delete(catalogue.queue("other")))
                 await client.rolled_back()
             case "lost client":
                 client.raw.lose()
@@ -485,7 +485,7 @@ def test_a_message_that_was_settled_first_comes_back_however_the_transaction_end
                 await client.send(b"bad", message_id="x" * 129)
             case "the commit fails":
                 await client.send(b"a", handle=OTHER)
-                await stage.broker.change(lambda catalogue, _: catalogue.deleted(catalogue.queue("other")))
+                await stage.broker.change(lambda catalogue, _: catalogue.delete(catalogue.queue("other")))
                 await client.rolled_back()
             case "the client leaves":
                 client.raw.lose()
@@ -581,8 +581,8 @@ def test_a_transaction_keeps_to_one_entity(tmp_path: Path) -> None:
 def test_a_session_that_begins_with_the_coordinator_sends_via_its_first_entity(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("other")
-        await stage.broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
-        await stage.broker.change(lambda catalogue, now: catalogue.created(Subscription(topic="t", name="s"), now))
+        await stage.broker.change(lambda catalogue, now: catalogue.create(Topic(name="t"), now))
+        await stage.broker.change(lambda catalogue, now: catalogue.create(Subscription(topic="t", name="s"), now))
         await put(stage, b"1")
         client = await Client.of(stage, first=True, receives=1)
         for name, handle in (("other", 5), ("t", 6)):
@@ -604,7 +604,7 @@ def test_a_session_that_begins_with_the_coordinator_sends_via_its_first_entity(t
 
 def test_a_topic_and_its_subscriptions_are_one_entity(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
+        await stage.broker.change(lambda catalogue, now: catalogue.create(Topic(name="t"), now))
         for made in (Subscription(topic="t", name="s1"), Subscription(topic="t", name="s2")):
             await stage.broker.change(partial(created, made))
         client = Client(stage.client())
@@ -752,7 +752,7 @@ def test_an_entity_that_is_deleted_fails_the_discharge(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = await Client.of(stage)
         await client.send(b"a")
-        await stage.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name="orders")))
+        await stage.broker.change(lambda catalogue, now: catalogue.delete(Queue(name="orders")))
         error = await client.rolled_back()
         assert (error.condition, error.description) == (
             "amqp:transaction:rollback",

@@ -84,12 +84,12 @@ def namespaces(draw: st.DrawFn) -> Catalogue:
     catalogue = Catalogue(namespace=Namespace("bus"))
     queues = draw(st.lists(st.sampled_from(["a", "b/c", "d"]), unique=True))
     for name in queues:
-        catalogue = catalogue.created(draw(st.builds(Queue, name=st.just(name), **COMMON, **DELIVERY, **SIZED)), 5)
+        catalogue = catalogue.create(draw(st.builds(Queue, name=st.just(name), **COMMON, **DELIVERY, **SIZED)), 5)
     for name in draw(st.lists(st.sampled_from(["news", "x/y"]), unique=True)):
-        catalogue = catalogue.created(draw(st.builds(Topic, name=st.just(name), **COMMON, **SIZED)), 5)
+        catalogue = catalogue.create(draw(st.builds(Topic, name=st.just(name), **COMMON, **SIZED)), 5)
         for each in draw(st.lists(st.sampled_from(["all", "some"]), unique=True)):
             made = draw(st.builds(Subscription, topic=st.just(name), name=st.just(each), **COMMON, **DELIVERY))
-            catalogue = catalogue.created(made, 5, draw(RULES))
+            catalogue = catalogue.create(made, 5, draw(RULES))
     for entity in list(catalogue.entities.values()):
         if queues and not isinstance(entity, Topic):
             catalogue = _forwarding(draw, catalogue, entity, queues)
@@ -101,8 +101,8 @@ def _forwarding(draw: st.DrawFn, catalogue: Catalogue, entity: Queue | Subscript
     dead = draw(targets)
     to = None if entity.requires_session else draw(targets)
     if isinstance(entity, Queue):
-        return catalogue.updated(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
-    return catalogue.updated(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
+        return catalogue.update(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
+    return catalogue.update(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
 
 
 def comparable(catalogue: Catalogue) -> dict[str, Entity]:
@@ -130,7 +130,7 @@ def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Cata
 
 def test_a_detection_key_is_exported_as_an_extension_with_a_warning() -> None:
     keyed = Queue(name="q", requires_duplicate_detection=True, detection_key="body")
-    catalogue = Catalogue(namespace=Namespace("bus")).created(keyed, 5).created(Queue(name="plain"), 5)
+    catalogue = Catalogue(namespace=Namespace("bus")).create(keyed, 5).create(Queue(name="plain"), 5)
     written = export(catalogue, [ROOT])
     assert written.warnings == ["'q' has the property 'oncebusDetectionKey', an extension that Azure does not have."]
     assert json.dumps(written.template).count("oncebusDetectionKey") == 1
@@ -146,7 +146,7 @@ def test_a_detection_key_is_exported_as_an_extension_with_a_warning() -> None:
 def test_the_tier_and_authorization_rules_are_exported_without_keys() -> None:
     rule = AuthorizationRule("send", frozenset({Right.SEND}), "secret-one", "secret-two")
     catalogue = Catalogue(namespace=Namespace("bus", Tier.PREMIUM))
-    catalogue = catalogue.created(Queue(name="a", authorization_rules=(rule,), max_message_size_in_kilobytes=2048), 5)
+    catalogue = catalogue.create(Queue(name="a", authorization_rules=(rule,), max_message_size_in_kilobytes=2048), 5)
     written = export(catalogue, [ROOT, replace(rule, name="all")])
     assert "secret" not in json.dumps(written.template)
     made = planned(written.template)
@@ -157,17 +157,17 @@ def test_the_tier_and_authorization_rules_are_exported_without_keys() -> None:
 
 
 def test_the_name_of_the_namespace_is_a_parameter() -> None:
-    written = export(Catalogue(namespace=Namespace("bus")).created(Queue(name="a"), 5), [])
+    written = export(Catalogue(namespace=Namespace("bus")).create(Queue(name="a"), 5), [])
     assert planned(written.template).wanted.namespace == "bus"
     assert planned(written.template, namespaceName="prod").wanted.namespace == "prod"
 
 
 def test_export_warns_about_what_a_template_cannot_express() -> None:
-    catalogue = Catalogue().created(Queue(name="a~b"), 5).created(Topic(name="t"), 5)
-    catalogue = catalogue.created(Subscription(topic="t", name="none"), 5, [])
+    catalogue = Catalogue().create(Queue(name="a~b"), 5).create(Topic(name="t"), 5)
+    catalogue = catalogue.create(Subscription(topic="t", name="none"), 5, [])
     day = CorrelationFilter(properties=(("day", datetime(2026, 1, 1, tzinfo=UTC)),))
     rules = [Rule("typed", day), Rule("given", SqlFilter("a = @x", (("@x", 1),)))]
-    catalogue = catalogue.created(Subscription(topic="t", name="typed"), 5, rules)
+    catalogue = catalogue.create(Subscription(topic="t", name="typed"), 5, rules)
     assert export(catalogue, []).warnings == [
         "'a~b': a tilde in a template means a slash, so deploying the template changes the name.",
         "'t/Subscriptions/none' has no rules. When deployed, it gets a rule that matches all messages.",
@@ -179,16 +179,16 @@ def test_export_warns_about_what_a_template_cannot_express() -> None:
 def test_forwarding_targets_come_first_unless_there_is_a_circle() -> None:
     catalogue = Catalogue()
     for name in ("a", "b", "c"):
-        catalogue = catalogue.created(Queue(name=name), 5)
+        catalogue = catalogue.create(Queue(name=name), 5)
     for name, to in (("a", "b"), ("b", "c"), ("c", "b")):
-        catalogue = catalogue.updated(Queue(name=name, forward_to=to), 5)
+        catalogue = catalogue.update(Queue(name=name, forward_to=to), 5)
     resources = {each["name"]: each["dependsOn"] for each in export(catalogue, []).template["resources"][1:]}
     assert [len(depends) for depends in resources.values()] == [2, 1, 1]
 
 
 def test_forwarding_to_a_deleted_entity_is_left_out_with_a_warning() -> None:
-    catalogue = Catalogue(namespace=Namespace("bus")).created(Queue(name="b"), 5)
-    catalogue = catalogue.created(Queue(name="a", forward_to="b"), 5).deleted(Queue(name="b"))
+    catalogue = Catalogue(namespace=Namespace("bus")).create(Queue(name="b"), 5)
+    catalogue = catalogue.create(Queue(name="a", forward_to="b"), 5).delete(Queue(name="b"))
     written = export(catalogue, [ROOT])
     assert written.warnings == ["'a' forwards to 'b', which does not exist. The forwarding is left out."]
     made = planned(written.template, Catalogue(namespace=Namespace("other")))

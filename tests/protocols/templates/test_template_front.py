@@ -313,7 +313,7 @@ def test_a_change_in_between_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mon
         loop = asyncio.get_running_loop()
 
         async def interfere(name: str) -> None:
-            await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name), now))
+            await deployer.broker.change(lambda catalogue, now: catalogue.create(Queue(name=name), now))
 
         def interrupted(*given: Any, **options: Any) -> Plan:
             calls.append(1)
@@ -337,7 +337,7 @@ def test_a_deployment_that_is_always_outdated_fails(tmp_path: Path, monkeypatch:
 
         async def interfere() -> None:
             version = deployer.broker.catalogue.version
-            await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name=f"q{version}"), now))
+            await deployer.broker.change(lambda catalogue, now: catalogue.create(Queue(name=f"q{version}"), now))
 
         def interrupted(*given: Any, **options: Any) -> Plan:
             asyncio.run_coroutine_threadsafe(interfere(), loop).result(10)
@@ -374,7 +374,7 @@ def test_an_exported_template_can_be_deployed(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported_is_reported(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
-        await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name="a~b"), now))
+        await deployer.broker.change(lambda catalogue, now: catalogue.create(Queue(name="a~b"), now))
         error = (await deployer.export())["error"]
         assert error["code"] == "ExportTemplateCompletedWithErrors"
         assert "'a~b'" in error["details"][0]["message"]

@@ -106,7 +106,7 @@ def test_deployed_again_nothing_changes() -> None:
 
 
 def test_an_existing_entity_gets_the_given_properties_and_defaults() -> None:
-    before = Catalogue().created(Queue(name="Orders", lock_duration=2 * MINUTE, max_delivery_count=3), 5)
+    before = Catalogue().create(Queue(name="Orders", lock_duration=2 * MINUTE, max_delivery_count=3), 5)
     plan = planned(template(queue("orders", maxDeliveryCount=4)), before)
     changed = plan.after.queue("orders")
     assert (changed.id, changed.name, changed.created_at, changed.updated_at) == (1, "Orders", 5, NOW)
@@ -122,7 +122,7 @@ def test_an_existing_entity_gets_the_given_properties_and_defaults() -> None:
 
 
 def test_resources_that_are_not_named_stay_as_they_are() -> None:
-    before = Catalogue().created(Queue(name="other"), 5)
+    before = Catalogue().create(Queue(name="other"), 5)
     assert deployed(template(queue("orders")), before).queue("other") == before.queue("other")
 
 
@@ -217,14 +217,14 @@ def test_the_tier_is_that_of_the_template_if_all_entities_are_allowed_there() ->
     assert plan.after.namespace.tier is Tier.PREMIUM
     assert plan.after.queue("large").max_message_size_in_kilobytes == 2048
     assert effects(plan) == {"": "~", "queues/large": "+"}
-    partitioned = Catalogue().created(Queue(name="old", enable_partitioning=True), 5)
+    partitioned = Catalogue().create(Queue(name="old", enable_partitioning=True), 5)
     found = problems(template(premium), partitioned)
     assert list(found) == ["resources[0].sku"]
     assert "'EnablePartitioning' cannot be set" in found["resources[0].sku"]
 
 
 def test_a_tilde_in_a_name_stands_for_a_slash_unless_an_entity_has_it() -> None:
-    before = Catalogue().created(Queue(name="x~y"), 5)
+    before = Catalogue().create(Queue(name="x~y"), 5)
     content = template(
         queue("x~y"),
         topic("a~b"),

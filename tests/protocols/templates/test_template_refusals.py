@@ -96,7 +96,7 @@ def test_fixed_properties_are_reported_with_their_place() -> None:
 
 
 def test_a_name_that_another_entity_has_is_an_error() -> None:
-    before = Catalogue().created(Topic(name="news"), 5)
+    before = Catalogue().create(Topic(name="news"), 5)
     assert problems(template(queue("news")), before) == {"resources[0]": "The messaging entity 'news' already exists."}
 
 

@@ -25,7 +25,7 @@ OwnerOf = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Grant:
-    """The permissions of a verified token, until it expires or `renewed` finds that its key is no longer valid."""
+    """The permissions of a verified token, until it expires or `renew` finds that its key is no longer valid."""
 
     rule: str
     rights: frozenset[Right]
@@ -57,7 +57,7 @@ class Grant:
     def require(self, operation: Operation, path: str, *, now: int) -> None:
         """Raise `AccessRefused` unless the operation on the entity at `path` is permitted now."""
         if now >= self.expires:
-            raise refusal.expired(self.expires)
+            raise refusal.expired_token(self.expires)
         if not self.covers(path):
             raise refusal.wrong_audience()
         if operation.right not in self.rights:
@@ -82,7 +82,7 @@ def verify(
     signature is verified first, so a caller without a key learns nothing else.
     """
     if not token:
-        raise refusal.missing()
+        raise refusal.missing_token()
     given = read_token(token)
     rules = list(namespace_rules)
     holders = dict.fromkeys(map(id, rules), "")
@@ -92,32 +92,21 @@ def verify(
         holders |= dict.fromkeys(map(id, found), path)
     rule, key = given.signer(rules)
     if now >= given.expires:
-        raise refusal.expired(given.expires)
+        raise refusal.expired_token(given.expires)
     if host is not None and not same_host(given.scope.host, host) and not is_this_machine(given.scope.host):
         raise refusal.wrong_audience()
     return Grant(rule.name, rule.rights, given.expires, given.scope, key, holder=holders[id(rule)], owner_of=owner_of)
 
 
-def renewed(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
+def renew(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
     """Return the grant under the current rules; None if the key that signed the token is no longer in any rule.
 
     The result is the same as from verifying the token again, without the cost: a signature stays valid for its key.
     """
     levels = [("", namespace_rules), *((path, rules_of(path)) for path in grant.scope.levels())]
-    found: tuple[str, AuthorizationRule] | None = None
-    for path, rules in levels:
-        if (rule := _holding(grant, rules)) is not None:
-            found = path, rule
-    if found is None:
-        return None
-    holder, rule = found
-    if (holder, rule.rights) == (grant.holder, grant.rights):
-        return grant
-    return replace(grant, rights=rule.rights, holder=holder)
-
-
-def _holding(grant: Grant, rules: Iterable[AuthorizationRule]) -> AuthorizationRule | None:
-    for rule in rules:
-        if rule.name == grant.rule and grant.key in (rule.primary_key, rule.secondary_key):
-            return rule
+    for path, rules in reversed(levels):
+        for rule in rules:
+            if rule.name == grant.rule and grant.key in (rule.primary_key, rule.secondary_key):
+                is_same = (path, rule.rights) == (grant.holder, grant.rights)
+                return grant if is_same else replace(grant, rights=rule.rights, holder=path)
     return None

@@ -70,7 +70,7 @@ class AuthorizationRule:
         """Return the primary or secondary key."""
         return self.primary_key if which is WhichKey.PRIMARY else self.secondary_key
 
-    def rotated(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
+    def rotate_key(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
         """Return the rule with one key replaced by the given key, or by a random one.
 
         Raises `BadAuthorizationRule` if the key is too short.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from oncebus.model.access.authorization import Grant, renewed, verify
+from oncebus.model.access.authorization import Grant, renew, verify
 from oncebus.model.access.authorization_rule import AuthorizationRule
 from oncebus.model.access.refusal import AccessRefused, Reason
 from oncebus.model.access.rights import Operation
@@ -64,12 +64,12 @@ class Guard:
             host=self._host,
         )
 
-    def renewed(self, grant: Grant, namespace_rules: Iterable[AuthorizationRule] | None = None) -> Grant | None:
+    def renew(self, grant: Grant, namespace_rules: Iterable[AuthorizationRule] | None = None) -> Grant | None:
         """Return the grant under the current rules; None if the key that signed its token is no longer valid.
 
         A caller that renews many grants passes the rules of the namespace to avoid a lookup for each grant.
         """
-        return renewed(
+        return renew(
             grant,
             namespace_rules=self._namespace_rules() if namespace_rules is None else namespace_rules,
             rules_of=self._entities().authorization_rules_of,

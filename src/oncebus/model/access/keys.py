@@ -77,14 +77,14 @@ class KeyFile:
         if self.path.exists():
             return False
         rule = fresh_rule(ROOT_RULE, [Right.MANAGE])
-        with _reported(self.path, "created"):
+        with _report_errors(self.path, "created"):
             disk.make_folder(self.path.parent, mode=0o700)
             return disk.publish_new(self.path.parent, self.path.name, [_content((rule,))], mode=disk.PRIVATE)
 
     def rules(self) -> Rules:
         """Return all rules. Reads the file again if it has changed."""
-        with _reported(self.path, "read"):
-            stamp = _checked(self.path, os.stat(self.path))
+        with _report_errors(self.path, "read"):
+            stamp = _check_file(self.path, os.stat(self.path))
             if stamp != self._stamp:
                 self._stamp, self._rules = _read(self.path)
         return self._rules
@@ -141,12 +141,12 @@ class KeyFile:
 
         def change(rules: Rules) -> Rules:
             old = _find(self.path, rules, name)
-            return tuple(rule.rotated(which, key) if rule is old else rule for rule in rules)
+            return tuple(rule.rotate_key(which, key) if rule is old else rule for rule in rules)
 
         return _find(self.path, self._change(change), name)
 
     def _change(self, change: Callable[[Rules], Rules]) -> Rules:
-        with _reported(self.path, "changed"), _locked(self.path):
+        with _report_errors(self.path, "changed"), _lock(self.path):
             _, rules = _read(self.path)
             changed = change(rules)
             disk.publish(self.path.parent, self.path.name, [_content(changed)], mode=disk.PRIVATE)
@@ -174,7 +174,7 @@ def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
     )
 
 
-def _checked(path: Path, status: os.stat_result) -> _Stamp:
+def _check_file(path: Path, status: os.stat_result) -> _Stamp:
     """Return the file's stamp, which changes with its content.
 
     Raises `KeyFileError` unless it is a regular file that only its owner can access.
@@ -195,18 +195,18 @@ def _read(path: Path) -> tuple[_Stamp, Rules]:
     # O_NONBLOCK: opening a named pipe would otherwise wait for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
-        stamp = _checked(path, os.fstat(descriptor))
+        stamp = _check_file(path, os.fstat(descriptor))
         content = file.read(_LARGEST_FILE + 1)
-    rules = _parsed(content)
+    rules = _parse(content)
     if not rules:
-        # Raised outside `_parsed`, with no cause: a parser's error contains the text it could not parse, with its keys.
+        # Raised outside `_parse`, with no cause: a parser's error contains the text it could not parse, with its keys.
         raise KeyFileError(
             f"Key file '{path}' is damaged. Restore it, or delete it: the next start creates one with new keys."
         )
     return stamp, rules
 
 
-def _parsed(content: bytes) -> Rules | None:
+def _parse(content: bytes) -> Rules | None:
     if len(content) > _LARGEST_FILE:
         return None
     try:
@@ -241,7 +241,7 @@ def _content(rules: Rules) -> bytes:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Hold the lock on changes to the file. The lock is a separate file because the key file itself is replaced."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path.with_name(f"{path.name}.lock"), flags, disk.PRIVATE)
@@ -253,7 +253,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _reported(path: Path, what: str) -> Iterator[None]:
+def _report_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

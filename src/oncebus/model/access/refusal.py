@@ -37,12 +37,12 @@ class AccessRefused(OncebusError):
         self.reason = reason
 
 
-def missing() -> AccessRefused:
+def missing_token() -> AccessRefused:
     """Return the refusal of a request without a token."""
     return AccessRefused(Reason.MISSING, "MissingToken: The authorization header was not found.")
 
 
-def malformed() -> AccessRefused:
+def malformed_token() -> AccessRefused:
     """Return the refusal of a text that is not a token."""
     text = "MalformedToken: The credentials contained in the authorization header are not in the WRAP format."
     return AccessRefused(Reason.MALFORMED, text)
@@ -53,7 +53,7 @@ def bad_signature() -> AccessRefused:
     return AccessRefused(Reason.SIGNATURE, "InvalidSignature: The token has an invalid signature.")
 
 
-def expired(expires: int) -> AccessRefused:
+def expired_token(expires: int) -> AccessRefused:
     """Return the refusal of a token that was valid until `expires`."""
     moment = datetime.fromtimestamp(expires // SECOND, UTC)
     text = f"ExpiredToken: The token is expired. Expiration time: '{moment:%Y-%m-%d %H:%M:%S}Z'."

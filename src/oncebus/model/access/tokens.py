@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, unquote_plus
 
 from oncebus.model.access.authorization_rule import KEY_BYTES, AuthorizationRule
-from oncebus.model.access.refusal import bad_signature, malformed
+from oncebus.model.access.refusal import bad_signature, malformed_token
 from oncebus.model.access.scopes import BadScope, Scope, scope_of
 from oncebus.values.durations import SECOND
 
@@ -36,7 +36,7 @@ _DUMMY_KEY = base64.b64encode(bytes(KEY_BYTES)).decode("ascii")
 
 
 @dataclass(frozen=True)
-class Token:
+class AccessToken:
     """A token that is parsed but not yet verified."""
 
     scope: Scope
@@ -71,26 +71,26 @@ def make_token(resource: str, rule: str, key: str, expires: int) -> str:
     return f"{TYPE} sr={encoded}&sig={signature}&se={expiry}&skn={quote(rule, safe='')}"
 
 
-def read_token(text: str) -> Token:
+def read_token(text: str) -> AccessToken:
     """Parse a token. Raises `AccessRefused` with the reason MALFORMED."""
     if len(text) > LONGEST_TOKEN or not text.isascii() or not text.isprintable():
-        raise malformed()
+        raise malformed_token()
     kind, _, rest = text.strip().partition(" ")
     pairs = [pair.partition("=") for pair in rest.strip().split("&")]
     fields = {name: value for name, _, value in pairs}
     if kind.lower() != TYPE.lower() or fields.keys() != _FIELDS or len(pairs) != len(_FIELDS):
-        raise malformed()
+        raise malformed_token()
     if not _EXPIRY.fullmatch(fields["se"]):
-        raise malformed()
+        raise malformed_token()
     try:
         scope = scope_of(unquote_plus(fields["sr"], errors="strict"))
         rule = unquote_plus(fields["skn"], errors="strict")
         # Some clients do not encode the plus of base64, so it must not be decoded to a space here.
         signature = unquote(fields["sig"], errors="strict")
     except (BadScope, UnicodeDecodeError):
-        raise malformed() from None
+        raise malformed_token() from None
     expires = min(int(fields["se"]) * SECOND, LATEST)
-    return Token(scope, expires, rule, f"{fields['sr']}\n{fields['se']}", signature)
+    return AccessToken(scope, expires, rule, f"{fields['sr']}\n{fields['se']}", signature)
 
 
 def _sign(text: str, key: str) -> bytes:

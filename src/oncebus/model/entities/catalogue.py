@@ -35,7 +35,7 @@ from oncebus.model.entities.limits import (
     check_entity,
     check_forward_target,
     check_rule,
-    filled_in,
+    fill_in,
     has_message_size_of,
     largest_message,
 )
@@ -95,12 +95,12 @@ class Catalogue:
 
     def rule(self, topic: str, subscription: str, name: str) -> Rule:
         """Return the rule called `name`. Raises `NotFound`."""
-        for rule in self.subscription(topic, subscription).rules:
-            if _same_name(rule.name, name):
-                return rule
-        raise NotFound(rule_path(topic, subscription, name))
+        rule = self.subscription(topic, subscription).find_rule(name)
+        if rule is None:
+            raise NotFound(rule_path(topic, subscription, name))
+        return rule
 
-    def listed(self, kind: EntityKind, topic: str = "") -> Sequence[Entity]:
+    def list_entities(self, kind: EntityKind, topic: str = "") -> Sequence[Entity]:
         """Return all queues, all topics, or all subscriptions of an existing topic, sorted by name."""
         if kind is Subscription:
             return self.subscriptions_of(self.topic(topic))
@@ -176,7 +176,7 @@ class Catalogue:
 
     # Changing entities
 
-    def created(self, entity: Entity, now: int, rules: Iterable[Rule] | None = None) -> Catalogue:
+    def create(self, entity: Entity, now: int, rules: Iterable[Rule] | None = None) -> Catalogue:
         """Return the catalogue with a new entity.
 
         A new topic has no subscriptions. A new subscription has the given rules. `rules=None` means one rule named
@@ -187,13 +187,13 @@ class Catalogue:
             entity = replace(entity, topic=topic.name, topic_id=topic.id, rules=())
         else:
             self._check_free(entity.name)
-        new = self._checked(entity, Occasion(self.namespace))
+        new = self._check(entity, Occasion(self.namespace))
         if isinstance(new, Subscription):
             new = self._with_first_rules(new, now, [Rule()] if rules is None else rules)
         new = replace(new, id=self.next_id, created_at=now, updated_at=now)
         return replace(self._with(new), next_id=self.next_id + 1)
 
-    def updated(self, entity: Entity, now: int) -> Catalogue:
+    def update(self, entity: Entity, now: int) -> Catalogue:
         """Return the catalogue with an entity replaced by `entity`, which has the same kind and name.
 
         Raises `NotFound` if there is no such entity. A subscription keeps its rules.
@@ -202,12 +202,14 @@ class Catalogue:
         kept: dict[str, Any] = {"name": old.name}
         if isinstance(old, Subscription):
             kept |= {"topic": old.topic, "topic_id": old.topic_id, "rules": old.rules}
-        new = self._checked(replace(entity, **kept), Occasion(self.namespace, "updating", old))
+        new = self._check(replace(entity, **kept), Occasion(self.namespace, "updating", old))
         # After the clock steps back, an update must not look older than the version before it.
         changed_at = max(now, old.updated_at)
         return self._with(replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at))
 
-    def detecting(self, path: str, window: int | None, now: int, detection_key: str | None = None) -> Catalogue:
+    def switch_on_detection(
+        self, path: str, window: int | None, now: int, detection_key: str | None = None
+    ) -> Catalogue:
         """Return the catalogue in which an existing queue or topic detects duplicates. An extension beyond Azure.
 
         Messages are judged and remembered from this version on. Without `window`, the window of its description
@@ -229,11 +231,11 @@ class Catalogue:
             detection_key=detection_key,
             updated_at=max(now, old.updated_at),
         )
-        new = filled_in(new, self.namespace)
+        new = fill_in(new, self.namespace)
         check_entity(new, Occasion(self.namespace, "updating", old))
         return self._with(new)
 
-    def deleted(self, entity: Entity) -> Catalogue:
+    def delete(self, entity: Entity) -> Catalogue:
         """Return the catalogue without the entity that has the kind and name of `entity`.
 
         A topic's subscriptions are deleted too.
@@ -245,7 +247,7 @@ class Catalogue:
         entities = dict(self.entities)
         for each in removed:
             del entities[key_of_path(each.path)]
-        return self._changed(entities)
+        return self._next_version(entities)
 
     # Changing rules
 
@@ -271,7 +273,7 @@ class Catalogue:
 
     # Changing the namespace
 
-    def at_tier(self, tier: Tier) -> Catalogue:
+    def change_tier(self, tier: Tier) -> Catalogue:
         """Return the catalogue with the namespace in another tier.
 
         Raises `BadRequest` if the tier does not allow one of its entities.
@@ -283,12 +285,12 @@ class Catalogue:
             if not isinstance(moved, Subscription) and has_message_size_of(self.namespace.tier, moved):
                 moved = replace(moved, max_message_size_in_kilobytes=None)
             if not isinstance(moved, Subscription):
-                moved = filled_in(moved, namespace)
+                moved = fill_in(moved, namespace)
                 check_entity(moved, Occasion(namespace, "keeping", entity))
             entities[key] = moved
-        return replace(self._changed(entities), namespace=namespace)
+        return replace(self._next_version(entities), namespace=namespace)
 
-    def allowing(self, longest_window: int) -> Catalogue:
+    def allow_windows(self, longest_window: int) -> Catalogue:
         """Return the same version, in which new windows may have this length at most. Existing windows stay."""
         return replace(self, namespace=replace(self.namespace, longest_window=longest_window))
 
@@ -327,8 +329,8 @@ class Catalogue:
             where = f"Namespace: '{self.namespace.name}'"
             raise QuotaExceeded(_too_many(where, "queues and topics", MOST_QUEUES_AND_TOPICS))
 
-    def _checked(self, entity: E, occasion: Occasion) -> E:
-        new = filled_in(entity, self.namespace)
+    def _check(self, entity: E, occasion: Occasion) -> E:
+        new = fill_in(entity, self.namespace)
         check_entity(new, occasion)
         if occasion.old is not None:
             check_change(occasion.old, new)
@@ -344,7 +346,7 @@ class Catalogue:
         for name, path in forward_targets(source).items():
             if path != before.get(name):
                 # A new queue that forwards to itself is not in the catalogue yet.
-                is_itself = isinstance(source, Queue) and _same_name(path, source.name)
+                is_itself = isinstance(source, Queue) and key_of_path(path) == key_of_path(source.name)
                 check_forward_target(name, path, source if is_itself else self.find(path))
 
     def _with_first_rules(self, new: Subscription, now: int, rules: Iterable[Rule]) -> Subscription:
@@ -358,7 +360,7 @@ class Catalogue:
 
     def _with_rule(self, owner: Subscription, rule: Rule, now: int) -> Subscription:
         check_rule(rule)
-        if any(_same_name(each.name, rule.name) for each in owner.rules):
+        if owner.find_rule(rule.name) is not None:
             raise AlreadyExists(rule_path(owner.topic, owner.name, rule.name))
         self._check_room_for(rule, owner)
         return replace(owner, rules=(*owner.rules, replace(rule, created_at=now)))
@@ -373,14 +375,10 @@ class Catalogue:
             raise QuotaExceeded(_too_many(f"Topic: '{owner.topic}'", noun, most))
 
     def _with(self, entity: Entity) -> Catalogue:
-        return self._changed({**self.entities, key_of_path(entity.path): entity})
+        return self._next_version({**self.entities, key_of_path(entity.path): entity})
 
-    def _changed(self, entities: dict[str, Entity]) -> Catalogue:
+    def _next_version(self, entities: dict[str, Entity]) -> Catalogue:
         return replace(self, version=self.version + 1, entities=entities)
-
-
-def _same_name(one: str, other: str) -> bool:
-    return key_of_path(one) == key_of_path(other)
 
 
 def _key(entity: Entity) -> str:

@@ -76,7 +76,7 @@ class CatalogueFiles:
             raise CatalogueFileError(f"Version {version} of the catalogue is missing: no file '{path}'.") from None
         except OSError as error:
             raise CatalogueFileError(f"Catalogue file '{path}' cannot be read: {error.strerror}") from error
-        catalogue = _parsed(data, path)
+        catalogue = _parse(data, path)
         if catalogue.version != version:
             raise CatalogueFileError(f"Catalogue file '{path}' holds version {catalogue.version}.")
         with _cache_lock:
@@ -119,7 +119,7 @@ class CatalogueFiles:
         return self._folder / f"{version:012}.json"
 
 
-def _parsed(data: bytes, path: Path) -> Catalogue:
+def _parse(data: bytes, path: Path) -> Catalogue:
     try:
         return catalogue_from_json(data)
     except BadCatalogue as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from oncebus.model.access import AuthorizationRule
 from oncebus.model.entities.filter_values import Parameters
-from oncebus.model.entities.names import DEFAULT_RULE, path_of_address, subscription_path
+from oncebus.model.entities.names import DEFAULT_RULE, key_of_path, path_of_address, subscription_path
 from oncebus.model.entities.timespans import NO_LIMIT
 from oncebus.values.durations import DAY, MINUTE
 
@@ -240,6 +240,10 @@ class Subscription:
     def path(self) -> str:
         """Return the path that addresses the entity."""
         return subscription_path(self.topic, self.name)
+
+    def find_rule(self, name: str) -> Rule | None:
+        """Return the rule called `name`, in any letter case; None if there is none."""
+        return next((rule for rule in self.rules if key_of_path(rule.name) == key_of_path(name)), None)
 
 
 Entity = Queue | Topic | Subscription

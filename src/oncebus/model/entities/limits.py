@@ -70,7 +70,7 @@ class Occasion:
         return self.namespace.tier
 
 
-def filled_in(entity: E, namespace: Namespace) -> E:
+def fill_in(entity: E, namespace: Namespace) -> E:
     """Return the entity with the values that the service fills in: sizes, time to live, paths of forward targets.
 
     A detection key that is the default becomes None.
@@ -81,10 +81,10 @@ def filled_in(entity: E, namespace: Namespace) -> E:
         if namespace.tier is Tier.BASIC and is_endless:
             filled["default_message_time_to_live"] = LONGEST_TIME_TO_LIVE_BASIC
     if isinstance(entity, Queue | Topic):
-        filled["max_size_in_megabytes"] = _filled_in_size(entity, namespace.tier)
+        filled["max_size_in_megabytes"] = _fill_in_size(entity, namespace.tier)
         if entity.detection_key == MESSAGE_ID:
             filled["detection_key"] = None
-        filled["max_message_size_in_kilobytes"] = _filled_in_message_size(entity, namespace.tier)
+        filled["max_message_size_in_kilobytes"] = _fill_in_message_size(entity, namespace.tier)
     if isinstance(entity, Queue | Subscription):
         targets = forward_targets(entity)
         filled |= {field: targets.get(field) for field in FORWARDING}
@@ -92,7 +92,7 @@ def filled_in(entity: E, namespace: Namespace) -> E:
 
 
 def check_entity(entity: Entity, occasion: Occasion) -> None:
-    """Raise `BadRequest` or `QuotaExceeded` if an entity from `filled_in` breaks a limit.
+    """Raise `BadRequest` or `QuotaExceeded` if an entity from `fill_in` breaks a limit.
 
     Checks that need other entities, such as a forward target, are not made here.
     """
@@ -188,14 +188,14 @@ def has_message_size_of(tier: Tier, entity: Queue | Topic) -> bool:
     return entity.max_message_size_in_kilobytes == _message_size_of(tier)
 
 
-def _filled_in_size(entity: Queue | Topic, tier: Tier) -> int:
+def _fill_in_size(entity: Queue | Topic, tier: Tier) -> int:
     # Clients request the size of one partition but see the total size. A client that updates an entity sends back the
     # total, so a size that no single partition can have is already the total.
     is_of_one = entity.enable_partitioning and tier is not Tier.PREMIUM and entity.max_size_in_megabytes in _SIZES
     return entity.max_size_in_megabytes * (PARTITIONS if is_of_one else 1)
 
 
-def _filled_in_message_size(entity: Queue | Topic, tier: Tier) -> int:
+def _fill_in_message_size(entity: Queue | Topic, tier: Tier) -> int:
     if entity.max_message_size_in_kilobytes is not None:
         return entity.max_message_size_in_kilobytes
     return _message_size_of(tier)

@@ -67,7 +67,7 @@ class _Reader(FileReader):
         places: dict[str, str] = {}
         for each, value in written.items():
             if each.lower() in known:
-                with self._problems.noted(member(place, each)):
+                with self._problems.record_at(member(place, each)):
                     read = read_description(members_of({each: value}, "The property"), kind).values
                     values |= read
                     places |= dict.fromkeys(read, member(place, each))
@@ -79,7 +79,7 @@ class _Reader(FileReader):
 
     def _rules(self, written: Object, place: str, topic: str, subscription: str) -> tuple[WantedRule, ...]:
         found: list[WantedRule] = []
-        for at, each in self.listed(written, place, "rules"):
+        for at, each in self.objects_in(written, place, "rules"):
             self.check_known(each, at, ["name", "sqlFilter", "correlationFilter", "action"])
             name = self.name_of(each, at, "name") if written_name(each, "name") is not None else DEFAULT_RULE
             parts = {part: value for part, value in each.items() if part.lower() in _PARTS}
@@ -87,7 +87,7 @@ class _Reader(FileReader):
             parts = {
                 part: {"sqlExpression": value} if isinstance(value, str) else value for part, value in parts.items()
             }
-            with self._problems.noted(at):
+            with self._problems.record_at(at):
                 rule = read_rule(members_of(parts, "The rule"), name)
                 found.append(WantedRule(at, topic, subscription, rule))
         return tuple(found)

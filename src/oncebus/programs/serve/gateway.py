@@ -128,7 +128,7 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence
         )
     tier = Tier(settings.tier or namespace.tier)
     if namespace.tier is not tier:
-        await broker.change(lambda catalogue, _: catalogue.at_tier(tier))
+        await broker.change(lambda catalogue, _: catalogue.change_tier(tier))
     for file in wanted:
         for warning in file.warnings:
             log.warning("%s: %s", file.name, warning)

@@ -159,7 +159,7 @@ class Arm:
         self._check_namespace(target, 409, "Conflict", "cannot be created")
 
         def how(catalogue: Catalogue, _: int) -> Catalogue:
-            return catalogue if tier in (None, catalogue.namespace.tier) else catalogue.at_tier(tier)
+            return catalogue if tier in (None, catalogue.namespace.tier) else catalogue.change_tier(tier)
 
         await self._broker.change(how)
         return _json(self._namespace_resource(request, target))
@@ -208,7 +208,7 @@ class Arm:
         return await self._answer_entity(await self._broker.change(how), target)
 
     async def _delete(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
-        return await self._change_if_found(lambda catalogue, _: catalogue.deleted(target.blank))
+        return await self._change_if_found(lambda catalogue, _: catalogue.delete(target.blank))
 
     async def _change_if_found(self, change: Change) -> Response:
         try:
@@ -224,7 +224,7 @@ class Arm:
 
     async def _list(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         catalogue = self._broker.catalogue
-        entities = catalogue.listed(type(target.blank), target.name)
+        entities = catalogue.list_entities(type(target.blank), target.name)
         skip, top = page_in(query_of(request.scope["query_string"]), self._limits.page)
         page = entities[skip : skip + top]
         runtimes = await self._observer.runtimes_of(page)

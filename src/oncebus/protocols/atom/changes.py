@@ -83,7 +83,7 @@ def delete(target: AtomPath, asker: Asker) -> Change:
             return catalogue.delete_rule(target.name, target.subscription, target.rule)
         entity = find_entity(catalogue, target)
         asker.check_unchanged(target.path, description_etag(entity))
-        return catalogue.deleted(entity)
+        return catalogue.delete(entity)
 
     return how
 

@@ -14,7 +14,7 @@ from oncebus.protocols.atom.document import INSTANCE, Element
 from oncebus.protocols.atom.rules import check_known, read_rule
 from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.management.given import Given
-from oncebus.protocols.management.properties import PROPERTIES, Property, read, written
+from oncebus.protocols.management.properties import PROPERTIES, Property, read_value, write_value
 from oncebus.protocols.management.runtime import Runtime, namespace_times
 
 EXTENSIONS = "urn:oncebus:extensions"
@@ -69,7 +69,7 @@ def read_description(node: Element) -> Given:
     check_known(node, (*_ORDER[kind], *(extended & _extensions(kind).keys())))
     members = node.members()
     values = {
-        each.field: read(members[name].text, name, each.type)
+        each.field: read_value(members[name].text, name, each.type)
         for name, each in PROPERTIES[kind].items()
         if name in members
     }
@@ -136,7 +136,7 @@ def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str
         return ""
     if host and each.field in FORWARDING and not isinstance(entity, Topic):
         value = f"{entity.forward_scheme}://{host}/{value}"
-    return markup.field(name, written(value, each.type))
+    return markup.field(name, write_value(value, each.type))
 
 
 def _read_only(entity: Queue | Topic | Subscription, runtime: Runtime | None) -> dict[str, str]:

@@ -161,7 +161,7 @@ class Atom:
             entries = [_rule_entry(subscription, rule) for rule in rules]
         else:
             kinds: dict[AtomKind, EntityKind] = {AtomKind.QUEUES: Queue, AtomKind.TOPICS: Topic}
-            entities = catalogue.listed(kinds.get(target.kind, Subscription), target.name)
+            entities = catalogue.list_entities(kinds.get(target.kind, Subscription), target.name)
             page, has_more = _page(entities, skip, top)
             runtimes = await self._observer.runtimes_of(page)
             entries = [_entry_of(entity, runtime, site) for entity, runtime in zip(page, runtimes, strict=True)]

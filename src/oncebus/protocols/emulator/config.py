@@ -67,7 +67,7 @@ class _Reader(FileReader):
         self.check_known(config, path, ["Namespaces", "Logging"])
         self._check_logging(config, path)
         is_right = not self._problems
-        namespaces = list(self.listed(config, path, "Namespaces"))
+        namespaces = list(self.objects_in(config, path, "Namespaces"))
         if len(namespaces) > 1 or (not namespaces and is_right and not self._problems):
             count = len(namespaces)
             self._problems.add(
@@ -97,16 +97,16 @@ class _Reader(FileReader):
     def _namespace(self, namespace: Object, path: str) -> None:
         self.check_known(namespace, path, ["Name", "Queues", "Topics"])
         self.name_of(namespace, path)
-        for place, queue in self.listed(namespace, path, "Queues"):
+        for place, queue in self.objects_in(namespace, path, "Queues"):
             self.check_known(queue, place, ["Name", "Properties"])
             self._entity(queue, place, Queue)
-        for place, topic in self.listed(namespace, path, "Topics"):
+        for place, topic in self.objects_in(namespace, path, "Topics"):
             self.check_known(topic, place, ["Name", "Properties", "Subscriptions"])
             name = self._entity(topic, place, Topic)
-            for inner, subscription in self.listed(topic, place, "Subscriptions"):
+            for inner, subscription in self.objects_in(topic, place, "Subscriptions"):
                 self.check_known(subscription, inner, ["Name", "Properties", "Rules"])
                 owner = self._entity(subscription, inner, Subscription, name)
-                for at, rule in self.listed(subscription, inner, "Rules"):
+                for at, rule in self.objects_in(subscription, inner, "Rules"):
                     self._rule(rule, at, name, owner)
 
     def _entity(self, written: Object, place: str, kind: EntityKind, topic: str = "") -> str:
@@ -119,7 +119,7 @@ class _Reader(FileReader):
         for each, value in properties.items():
             if value is None or each.lower() not in map(str.lower, known):
                 continue
-            with self._problems.noted(member(path, each)):
+            with self._problems.record_at(member(path, each)):
                 read = read_description(members_of({each: value}, "The property"), kind).values
                 given |= read
                 places |= dict.fromkeys(read, member(path, each))
@@ -165,9 +165,9 @@ class _Reader(FileReader):
         action, beside = self.inner(properties, path, "Action")
         places = {"filter": inner, "action": beside}
         made = Rule(name)
-        with self._problems.noted(inner):
+        with self._problems.record_at(inner):
             made = self._read_rule(name, {"filterType": kind, kind: _present(content)})
-        with self._problems.noted(beside):
+        with self._problems.record_at(beside):
             changed = self._read_rule(name, {"action": _present(action)})
             made = Rule(name, made.filter, changed.action)
         if topic and subscription and name:

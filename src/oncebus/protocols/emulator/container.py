@@ -30,7 +30,7 @@ class BadVariable(OncebusError, ValueError):
     """A variable of the emulator's image has a value that it cannot have."""
 
 
-class Start(NamedTuple):
+class ContainerStart(NamedTuple):
     """How to start in a container: the words after `oncebus`, variables to set, and notes for the user."""
 
     words: list[str]
@@ -40,7 +40,7 @@ class Start(NamedTuple):
 
 def start_of(
     arguments: Sequence[str], environment: Mapping[str, str], *, config: Path | None, default_config: Path
-) -> Start:
+) -> ContainerStart:
     """Return how to start with the arguments and the environment of a container. Raises `BadVariable`.
 
     Without the name of a command, `serve` runs. `config` is the file that the user mounted, if there is one.
@@ -51,7 +51,7 @@ def start_of(
     if not words or (words[0].startswith("-") and words[0] not in ("--help", "--version")):
         words.insert(0, "serve")
     if words[0] not in _GATEWAYS:
-        return Start(words, {}, [])
+        return ContainerStart(words, {}, [])
     wanted: dict[str, str] = {}
     is_emulator = _accepts(environment)
     if is_emulator:
@@ -67,7 +67,7 @@ def start_of(
         for name, value in wanted.items()
         if not environment.get(variable(name)) and not _has_flag(words, flag(name))
     }
-    return Start(words, variables, _notes(environment))
+    return ContainerStart(words, variables, _notes(environment))
 
 
 def _accepts(environment: Mapping[str, str]) -> bool:

@@ -325,7 +325,9 @@ class Front:
         query = query_of(request.scope["query_string"])
         window = parse_timespan(query["window"], "window") if query.get("window") else None
         key = query.get("detection-key") or None
-        after = await self._broker.change(lambda catalogue, now: catalogue.detecting(target.entity, window, now, key))
+        after = await self._broker.change(
+            lambda catalogue, now: catalogue.switch_on_detection(target.entity, window, now, key)
+        )
         entity = after.find(target.entity)
         assert isinstance(entity, Queue | Topic)
         key_shown = {} if entity.detection_key is None else {BY_FIELD["detection_key"].camel: entity.detection_key}

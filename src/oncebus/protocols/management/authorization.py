@@ -23,28 +23,28 @@ class GivenRule:
     primary: str | None = field(default=None, repr=False)
     secondary: str | None = field(default=None, repr=False)
 
-    def made(self, old: AuthorizationRule | None) -> AuthorizationRule:
+    def build(self, old: AuthorizationRule | None) -> AuthorizationRule:
         """Return the resulting rule. `old` is the existing rule that it replaces, or None."""
         new = old or AuthorizationRule(self.name, self.rights, fresh_key(), fresh_key())
         new = replace(new, rights=self.rights)
         for which, key in ((WhichKey.PRIMARY, self.primary), (WhichKey.SECONDARY, self.secondary)):
             # Clients send back the keys that they read: an unchanged key is not a rotation.
             if key and key != new.key(which):
-                new = new.rotated(which, key)
+                new = new.rotate_key(which, key)
         return old if new == old else new
 
     def put_into(self, rules: Rules) -> Rules:
         """Return `rules` with this rule added or replaced; the same tuple if nothing changes."""
         old = rule_named(rules, self.name)
-        new = self.made(old)
+        new = self.build(old)
         if old is None:
             return (*rules, new)
         return rules if new is old else tuple(new if each is old else each for each in rules)
 
 
-def made_rules(given: Iterable[GivenRule], old: Sequence[AuthorizationRule]) -> Rules:
+def build_rules(given: Iterable[GivenRule], old: Sequence[AuthorizationRule]) -> Rules:
     """Return the resulting rules. Rules in `old` that are not in `given` are removed."""
-    return tuple(each.made(rule_named(old, each.name)) for each in given)
+    return tuple(each.build(rule_named(old, each.name)) for each in given)
 
 
 def read_rights(texts: Iterable[object]) -> Rights:

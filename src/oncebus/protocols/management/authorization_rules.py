@@ -86,7 +86,7 @@ class AuthorizationRules:
             return
 
         def change(rules: Rules) -> Rules:
-            return tuple(rule.rotated(which, key) if rule.name == old.name else rule for rule in rules)
+            return tuple(rule.rotate_key(which, key) if rule.name == old.name else rule for rule in rules)
 
         await self._change(owner, change)
 
@@ -120,7 +120,7 @@ class AuthorizationRules:
     async def _change(self, owner: RulesOwner, change: Callable[[Rules], Rules]) -> None:
         def how(catalogue: Catalogue, now: int) -> Catalogue:
             entity = _entity(catalogue, owner)
-            return catalogue.updated(replace(entity, authorization_rules=change(entity.authorization_rules)), now)
+            return catalogue.update(replace(entity, authorization_rules=change(entity.authorization_rules)), now)
 
         await self._broker.change(how)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oncebus.broker.broker import Broker
-from oncebus.model.entities import Catalogue, Entity, NotFound, Rule
+from oncebus.model.entities import Catalogue, Entity, Rule
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.management.given import Given
 from oncebus.protocols.management.planning import Plan
@@ -37,7 +37,7 @@ def create(blank: Entity, given: Given, permit: Permit) -> Change:
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         new = given.apply_to(blank)
         permit(None, new)
-        return catalogue.created(new, now, None if given.default_rule is None else [given.default_rule])
+        return catalogue.create(new, now, None if given.default_rule is None else [given.default_rule])
 
     return how
 
@@ -51,9 +51,9 @@ def update(blank: Entity, given: Given, permit: Permit, check: Check) -> Change:
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         old = catalogue.get(blank.path, type(blank))
         check(old)
-        new = given.updated(old)
+        new = given.apply_updating(old)
         permit(old, new)
-        return catalogue.updated(new, now)
+        return catalogue.update(new, now)
 
     return how
 
@@ -69,9 +69,9 @@ def put(blank: Entity, given: Given, permit: Permit) -> Change:
         old = catalogue.find(blank.path)
         if not isinstance(old, type(blank)):
             return creation(catalogue, now)
-        new = given.replaced(old)
+        new = given.apply_replacing(old)
         permit(old, new)
-        return catalogue.updated(new, now)
+        return catalogue.update(new, now)
 
     return how
 
@@ -80,9 +80,8 @@ def put_rule(topic: str, subscription: str, rule: Rule) -> Change:
     """Return the change that creates a rule, or updates the existing rule with the same name."""
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
-        try:
-            old = catalogue.rule(topic, subscription, rule.name)
-        except NotFound:
+        old = catalogue.subscription(topic, subscription).find_rule(rule.name)
+        if old is None:
             return catalogue.create_rule(topic, subscription, rule, now)
         return catalogue.update_rule(topic, subscription, with_old_values(rule, old))
 

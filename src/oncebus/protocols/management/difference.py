@@ -33,27 +33,29 @@ class Change:
     after: Properties | None
 
 
-def changes_of(plan: Plan) -> list[Change]:
-    """Return the change of each resource that the plan wants, in the order of the file.
+def changes_of(plan: Plan) -> Iterator[Change]:
+    """Yield the change of each resource that the plan wants, in the order of the file.
 
-    Default rules that the plan deletes come after the rules.
+    Default rules that the plan deletes because the file gives other rules come after the rules.
     """
-    return list(_changes(plan))
-
-
-def _changes(plan: Plan) -> Iterator[Change]:
+    catalogues = (plan.before, plan.after)
     if plan.wanted.tier is not None:
-        tiers = (each.namespace.tier.value for each in (plan.before, plan.after))
-        yield _change("", *({"sku": tier} for tier in tiers))
+        yield _change("", *({"sku": each.namespace.tier.value} for each in catalogues))
     for entity in plan.wanted.entities:
         path = resource_path(entity.kind, entity.name, entity.topic)
-        yield _change(path, *(_described(each, entity) for each in (plan.before, plan.after)))
+        yield _change(path, *(_describe_entity(each, entity) for each in catalogues))
+    owners: dict[str, WantedRule] = {}
     for rule in plan.wanted.rules:
-        yield _change(_rule_id(rule, rule.rule.name), *(_rule(each, rule) for each in (plan.before, plan.after)))
-    yield from _dropped(plan)
-    for authorization in plan.wanted.authorizations:
+        owners.setdefault(key_of_path(rule.owner), rule)
+        name = rule.rule.name
+        yield _change(_rule_id(rule, name), *(_describe_rule(each, rule.owner, name) for each in catalogues))
+    for rule in owners.values():
+        before, after = (_describe_rule(each, rule.owner, DEFAULT_RULE) for each in catalogues)
+        if before is not None and after is None:
+            yield _change(_rule_id(rule, DEFAULT_RULE), before, None)
+    for wanted in plan.wanted.authorizations:
         yield _change(
-            _authorization_id(authorization), *(_authorized(plan, each, authorization) for each in (False, True))
+            _authorization_id(wanted), *(_describe_authorization(plan, each, wanted) for each in (False, True))
         )
 
 
@@ -62,14 +64,6 @@ def _change(id_: str, before: Properties | None, after: Properties | None) -> Ch
         return Change(id_, Effect.KEEP, before, after)
     effect = Effect.CREATE if before is None else Effect.DELETE if after is None else Effect.MODIFY
     return Change(id_, effect, before, after)
-
-
-def _dropped(plan: Plan) -> Iterator[Change]:
-    """Yield the deletion of each default rule that the plan drops because the file gives other rules."""
-    for owner in {key_of_path(rule.owner): rule for rule in plan.wanted.rules}.values():
-        before = _rule_named(plan.before, owner, DEFAULT_RULE)
-        if before is not None and _rule_named(plan.after, owner, DEFAULT_RULE) is None:
-            yield _change(_rule_id(owner, DEFAULT_RULE), before, None)
 
 
 def _rule_id(rule: WantedRule, name: str) -> str:
@@ -81,24 +75,18 @@ def _authorization_id(wanted: WantedAuthorization) -> str:
     return f"{owner}authorizationRules/{wanted.given.name}"
 
 
-def _described(catalogue: Catalogue, wanted: WantedEntity) -> Properties | None:
+def _describe_entity(catalogue: Catalogue, wanted: WantedEntity) -> Properties | None:
     found = catalogue.find(wanted.path)
     return entity_properties(found) if isinstance(found, wanted.kind) else None
 
 
-def _rule(catalogue: Catalogue, wanted: WantedRule) -> Properties | None:
-    return _rule_named(catalogue, wanted, wanted.rule.name)
-
-
-def _rule_named(catalogue: Catalogue, wanted: WantedRule, name: str) -> Properties | None:
-    owner = catalogue.find(wanted.owner)
-    if not isinstance(owner, Subscription):
-        return None
-    found = next((each for each in owner.rules if key_of_path(each.name) == key_of_path(name)), None)
+def _describe_rule(catalogue: Catalogue, owner: str, name: str) -> Properties | None:
+    subscription = catalogue.find(owner)
+    found = subscription.find_rule(name) if isinstance(subscription, Subscription) else None
     return None if found is None else rule_properties(found)
 
 
-def _authorized(plan: Plan, is_after: bool, wanted: WantedAuthorization) -> Properties | None:
+def _describe_authorization(plan: Plan, is_after: bool, wanted: WantedAuthorization) -> Properties | None:
     if wanted.kind is None:
         rules = plan.authorizations if is_after else plan.known
     else:

@@ -41,7 +41,7 @@ class EntityFile:
         file = cls(f"{what} '{path}'", content(read_document(path, what, trailing_commas=True), problems))
         if problems:
             # Planning for an empty namespace finds the rest of the problems, so that one error shows them all.
-            file._planned(Catalogue(), 0, problems)
+            file._plan(Catalogue(), 0, problems)
         return file
 
     def added_to(self, catalogue: Catalogue, now: int) -> Catalogue:
@@ -49,9 +49,9 @@ class EntityFile:
 
         An existing entity stays as it is, even if the file describes it differently. Raises `FileRefused`.
         """
-        return self._planned(catalogue, now, Problems())
+        return self._plan(catalogue, now, Problems())
 
-    def _planned(self, catalogue: Catalogue, now: int, problems: Problems) -> Catalogue:
+    def _plan(self, catalogue: Catalogue, now: int, problems: Problems) -> Catalogue:
         try:
             return plan(self._wanted, catalogue, now, problems, leaves_existing=True).after
         except FileRefused as error:
@@ -89,7 +89,7 @@ class FileReader:
         place = member(path, as_written)
         return self.object_of(written[as_written], place, "The member"), place
 
-    def listed(self, written: Object, path: str, name: str) -> Iterator[tuple[str, Object]]:
+    def objects_in(self, written: Object, path: str, name: str) -> Iterator[tuple[str, Object]]:
         """Yield the objects of the list in the member `name`, each with its location. A missing list yields nothing."""
         as_written = written_name(written, name)
         if as_written is not None and written[as_written] is not None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from oncebus.model.entities import Entity, Rule, Subscription
 from oncebus.model.entities.descriptions import CHOSEN_AT_CREATION
-from oncebus.protocols.management.authorization import GivenRule, made_rules
+from oncebus.protocols.management.authorization import GivenRule, build_rules
 from oncebus.protocols.management.properties import RESOURCE_FIELDS, TEXTS, Value
 
 T = TypeVar("T", bound=Entity)
@@ -29,10 +29,10 @@ class Given:
         """Return the description with the given values. Fields that the request does not set come from `base`."""
         values: dict[str, Any] = dict(self.values)
         if self.authorization_rules is not None and not isinstance(base, Subscription):
-            values["authorization_rules"] = made_rules(self.authorization_rules, base.authorization_rules)
+            values["authorization_rules"] = build_rules(self.authorization_rules, base.authorization_rules)
         return replace(base, **values)
 
-    def updated(self, old: T) -> T:
+    def apply_updating(self, old: T) -> T:
         """Return the updated description. Fields that the request does not set keep their values in `old`.
 
         Except texts: a text that the request does not set is removed, because Atom clients have no other way to remove
@@ -41,7 +41,7 @@ class Given:
         removed: dict[str, Any] = {name: None for name in TEXTS if hasattr(old, name)}
         return self.apply_to(replace(old, **removed))
 
-    def replaced(self, old: T) -> T:
+    def apply_replacing(self, old: T) -> T:
         """Return the description that replaces `old`. Most fields that the request does not set get their defaults.
 
         Fields that are fixed at creation, and fields that the Resource Manager does not have, keep their values in

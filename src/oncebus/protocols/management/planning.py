@@ -17,7 +17,6 @@ from oncebus.model.entities import (
     Entity,
     EntityError,
     NotFound,
-    Rule,
     Subscription,
     Topic,
     TrueFilter,
@@ -71,13 +70,13 @@ def plan(
     Resources that the file does not name stay as they are. With `leaves_existing`, all existing entities stay as they
     are. `namespace_rules` is None if the namespace's own rules cannot be changed.
     """
-    wanted = _resolved(wanted, before)
+    wanted = _resolve_tildes(wanted, before)
     if leaves_existing:
-        wanted = _missing(wanted, before)
+        wanted = _select_missing(wanted, before)
     planner = _Planner(before, now, problems, wanted.is_complete)
     if wanted.tier is not None and wanted.tier.tier is not before.namespace.tier:
-        with problems.noted(wanted.tier.place):
-            planner.after = before.at_tier(wanted.tier.tier)
+        with problems.record_at(wanted.tier.place):
+            planner.after = before.change_tier(wanted.tier.tier)
     for entity in wanted.entities:
         planner.make(entity)
     for entity in wanted.entities:
@@ -89,13 +88,13 @@ def plan(
         if authorization.kind is not None:
             planner.put_authorization(authorization)
     known = tuple(namespace_rules or ())
-    authorizations = _of_namespace(wanted, known, problems, may_change=namespace_rules is not None)
+    authorizations = _plan_namespace_rules(wanted, known, problems, may_change=namespace_rules is not None)
     problems.check()
     after = planner.after if planner.after is before else replace(planner.after, version=before.version + 1)
     return Plan(before, after, wanted, known, authorizations)
 
 
-def _missing(wanted: Wanted, before: Catalogue) -> Wanted:
+def _select_missing(wanted: Wanted, before: Catalogue) -> Wanted:
     return replace(
         wanted,
         entities=tuple(each for each in wanted.entities if before.find(each.path) is None),
@@ -103,7 +102,7 @@ def _missing(wanted: Wanted, before: Catalogue) -> Wanted:
     )
 
 
-def _resolved(wanted: Wanted, before: Catalogue) -> Wanted:
+def _resolve_tildes(wanted: Wanted, before: Catalogue) -> Wanted:
     if not wanted.has_tildes:
         return wanted
 
@@ -140,7 +139,7 @@ class _Planner:
         if not wanted.name:
             self._judge(wanted, None)
             return
-        if self._found(wanted) is not None:
+        if self._find(wanted) is not None:
             return
         for rule in wanted.first_rules or ():
             self._check_rule(rule)
@@ -148,24 +147,24 @@ class _Planner:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
             new = Given(values).apply_to(blank(wanted.kind, wanted.name, wanted.topic))
             rules = None if wanted.first_rules is None else [each.rule for each in wanted.first_rules]
-            self.after = self.after.created(new, self._now, rules)
+            self.after = self.after.create(new, self._now, rules)
         except OncebusError as error:
             self._explain(wanted, None, error)
             self._failed.add(key_of_path(wanted.path))
             # A blank one takes its place, so that its subscriptions and rules are checked too.
             with suppress(OncebusError):
-                self.after = self.after.created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
+                self.after = self.after.create(blank(wanted.kind, wanted.name, wanted.topic), self._now)
 
     def complete(self, wanted: WantedEntity) -> None:
         """Set all given properties of an entity, forwarding included."""
-        old = self._found(wanted)
+        old = self._find(wanted)
         if old is None or key_of_path(wanted.path) in self._failed:
             return
         try:
             if self._before.entity(old.id) is None:
                 new = Given(wanted.given.values).apply_to(old)
             else:
-                new = wanted.given.replaced(old)
+                new = wanted.given.apply_replacing(old)
             self._update(new)
         except OncebusError as error:
             self._explain(wanted, old, error)
@@ -177,9 +176,9 @@ class _Planner:
         self._check_rule(wanted)
         if not rule.name or (owner is None and self._is_expected(wanted.owner)):
             return
-        with self._problems.noted(wanted.place):
+        with self._problems.record_at(wanted.place):
             subscription = self.after.subscription(wanted.topic, wanted.subscription)
-            old = _named(subscription, rule.name)
+            old = subscription.find_rule(rule.name)
             if old is None:
                 self.after = self.after.create_rule(wanted.topic, wanted.subscription, rule, self._now)
                 return
@@ -188,9 +187,9 @@ class _Planner:
                 self.after = self.after.update_rule(wanted.topic, wanted.subscription, rule)
 
     def _check_rule(self, wanted: WantedRule) -> None:
-        with self._problems.noted(wanted.places.get("filter", wanted.place)):
+        with self._problems.record_at(wanted.places.get("filter", wanted.place)):
             compile_rule(replace(wanted.rule, action=None))
-        with self._problems.noted(wanted.places.get("action", wanted.place)):
+        with self._problems.record_at(wanted.places.get("action", wanted.place)):
             compile_rule(replace(wanted.rule, filter=TrueFilter()))
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
@@ -200,7 +199,7 @@ class _Planner:
             found = self.after.find(owner.owner)
             if DEFAULT_RULE.lower() in names or not isinstance(found, Subscription):
                 continue
-            implicit = _named(found, DEFAULT_RULE)
+            implicit = found.find_rule(DEFAULT_RULE)
             if implicit is not None and (implicit.filter, implicit.action) == (TrueFilter(), None):
                 self.after = self.after.delete_rule(owner.topic, owner.subscription, DEFAULT_RULE)
 
@@ -211,18 +210,18 @@ class _Planner:
         """
         if self.after.find(wanted.name) is None and self._is_expected(wanted.name):
             return
-        with self._problems.noted(wanted.place):
+        with self._problems.record_at(wanted.place):
             entity = self.after.topic(wanted.name) if wanted.kind is Topic else self.after.queue(wanted.name)
             rules = wanted.given.put_into(entity.authorization_rules)
             self._update(replace(entity, authorization_rules=rules))
 
-    def _found(self, wanted: WantedEntity) -> Any:
+    def _find(self, wanted: WantedEntity) -> Any:
         found = self.after.find(wanted.path)
         return found if isinstance(found, wanted.kind) else None
 
     def _update(self, new: Entity) -> None:
         """Update an entity, unless only its modification time would change."""
-        after = self.after.updated(new, self._now)
+        after = self.after.update(new, self._now)
         old, changed = self.after.find(new.path), after.find(new.path)
         if old is None or changed is None or replace(changed, updated_at=old.updated_at) != old:
             self.after = after
@@ -263,7 +262,7 @@ class _Planner:
         namespace = self.after.namespace
         occasion = limits.Occasion(namespace, "creating" if old is None else "updating", old)
         try:
-            limits.check_entity(limits.filled_in(replace(blank(kind, "any", "any"), **values), namespace), occasion)
+            limits.check_entity(limits.fill_in(replace(blank(kind, "any", "any"), **values), namespace), occasion)
             if old is not None:
                 limits.check_change(old, replace(old, **values))
         except OncebusError as error:
@@ -271,11 +270,7 @@ class _Planner:
         return None
 
 
-def _named(subscription: Subscription, name: str) -> Rule | None:
-    return next((rule for rule in subscription.rules if key_of_path(rule.name) == key_of_path(name)), None)
-
-
-def _of_namespace(
+def _plan_namespace_rules(
     wanted: Wanted, known: tuple[AuthorizationRule, ...], problems: Problems, *, may_change: bool
 ) -> tuple[AuthorizationRule, ...]:
     """Return the authorization rules that the namespace will have."""
@@ -283,11 +278,11 @@ def _of_namespace(
     for each in wanted.authorizations:
         if each.kind is not None:
             continue
-        with problems.noted(each.place):
+        with problems.record_at(each.place):
             if not may_change:
                 raise Fault("The authorization rules of the namespace cannot be changed here.")
             old = rules.get(each.given.name.lower())
-            new = each.given.made(old)
+            new = each.given.build(old)
             if old is None or new.rights != old.rights:
                 rules[new.name.lower()] = new
             if len(rules) > MOST_RULES:

@@ -72,7 +72,7 @@ class Problems:
             self._found.setdefault(Problem(path, " ".join(text.split())))
 
     @contextmanager
-    def noted(self, path: str) -> Iterator[None]:
+    def record_at(self, path: str) -> Iterator[None]:
         """Record an error that the block raises, and continue after the block."""
         try:
             yield

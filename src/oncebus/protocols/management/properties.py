@@ -165,7 +165,7 @@ _STATUSES = {status.lower(): status for status in EntityStatus}
 _WANTED = {ValueType.FLAG: "true or false", ValueType.NUMBER: "a whole number", ValueType.SPAN: "a duration"}
 
 
-def written(value: Value, type_: ValueType) -> str:
+def write_value(value: Value, type_: ValueType) -> str:
     """Return the text form of a value, which must not be None."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -174,7 +174,7 @@ def written(value: Value, type_: ValueType) -> str:
     return str(value)
 
 
-def read(text: str, name: str, type_: ValueType) -> Value:
+def read_value(text: str, name: str, type_: ValueType) -> Value:
     """Parse the text form of a value. Raises `BadRequest` with a text that calls the property `name`."""
     if type_ is ValueType.TEXT:
         return text

@@ -8,7 +8,7 @@ from oncebus.model.access import AuthorizationRule
 from oncebus.model.entities import Entity, Queue, Subscription, Topic
 from oncebus.model.entities.descriptions import EntityKind
 from oncebus.protocols.management.authorization import rights_in_order
-from oncebus.protocols.management.properties import PROPERTIES, RESOURCE_FIELDS, ValueType, written
+from oncebus.protocols.management.properties import PROPERTIES, RESOURCE_FIELDS, ValueType, write_value
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 """The Azure subscription of the namespace, if the client names none. It stands for "this broker"."""
@@ -30,7 +30,7 @@ def entity_properties(entity: Entity) -> Properties:
         value = each.value_of(entity)
         if value is not None and (each.field in RESOURCE_FIELDS[type(entity)] or each.type is ValueType.TEXT):
             is_plain = isinstance(value, int) and each.type is not ValueType.SPAN
-            found[each.camel] = value if is_plain else written(value, each.type)
+            found[each.camel] = value if is_plain else write_value(value, each.type)
     return found
 
 

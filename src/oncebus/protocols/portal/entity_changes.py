@@ -123,7 +123,7 @@ async def change(visit: Visit) -> Response:
         if catalogue.entity(seen.id) != seen:
             raise BadRequest(f"'{seen.path}' was changed meanwhile. Open the page again.")
         _check_forwarding(visit, seen, new)
-        return catalogue.updated(new, now)
+        return catalogue.update(new, now)
 
     status = await visit.change(how, ERROR_FIELDS)
     if status != 200:
@@ -179,7 +179,9 @@ async def switch_on_detection(visit: Visit) -> Response:
         window = read_window(form)
     except OncebusError as error:
         form.add_error(error, ERROR_FIELDS)
-    status = await visit.change(lambda catalogue, now: catalogue.detecting(entity.path, window, now, key), ERROR_FIELDS)
+    status = await visit.change(
+        lambda catalogue, now: catalogue.switch_on_detection(entity.path, window, now, key), ERROR_FIELDS
+    )
     if status != 200:
         return await _detection_page(visit, entity, form, status)
     return visit.go_to(link("entity/change", path=entity.path), "Duplicates are detected from now on.")
@@ -231,7 +233,7 @@ async def delete(visit: Visit) -> Response:
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if catalogue.entity(entity.id) is None:
             raise BadRequest(f"'{entity.path}' has changed since you opened the page: it was deleted meanwhile.")
-        return catalogue.deleted(entity)
+        return catalogue.delete(entity)
 
     await visit.desk.broker.change(how)
     back = link("entity", path=entity.topic) if isinstance(entity, Subscription) else link()

@@ -27,7 +27,7 @@ from oncebus.model.entities.limits import (
     SHORTEST_WINDOW,
     Occasion,
     check_entity,
-    filled_in,
+    fill_in,
 )
 from oncebus.model.entities.timespans import in_words
 from oncebus.protocols.management.given import Given
@@ -197,7 +197,7 @@ def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) ->
     if field is not None and not tried:
         return None
     try:
-        check_entity(filled_in(dataclasses.replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
+        check_entity(fill_in(dataclasses.replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
     except BadRequest as error:
         return error.summary
     return None

@@ -108,7 +108,7 @@ class Credentials:
         try:
             rules = self._guard.namespace_rules()
             for path, grant in list(self._grants.items()):
-                if self._guard.renewed(grant, rules) is None:
+                if self._guard.renew(grant, rules) is None:
                     del self._grants[path]
             if self._key is not None:
                 self._take_key(*self._key)
@@ -162,7 +162,7 @@ class Credentials:
 
     def _renewed(self, grant: Grant) -> Grant:
         try:
-            renewed = self._guard.renewed(grant)
+            renewed = self._guard.renew(grant)
         except AccessRefused:
             raise
         except OncebusError as error:

@@ -22,7 +22,7 @@ from oncebus.model.entities import (
     TrueFilter,
 )
 from oncebus.model.entities.descriptions import CHOSEN_AT_CREATION, blank
-from oncebus.model.entities.limits import PARTITIONS, filled_in
+from oncebus.model.entities.limits import PARTITIONS, fill_in
 from oncebus.model.entities.names import DEFAULT_RULE
 from oncebus.protocols.management.properties import PROPERTIES
 from oncebus.protocols.management.rules import rule_properties
@@ -82,7 +82,7 @@ def _resources(
             )
         word = "queues" if isinstance(entity, Queue) else "topics"
         place = [(word, in_id(entity.name))]
-        targets = _forwarded(entity, catalogue) if isinstance(entity, Queue) else []
+        targets = _list_targets(entity, catalogue) if isinstance(entity, Queue) else []
         properties = _written_properties(entity, catalogue, warnings)
         yield _resource(word, [in_id(entity.name)], properties, _id([]), *targets)
         for rule in entity.authorization_rules:
@@ -108,7 +108,7 @@ def _namespace(catalogue: Catalogue) -> Resource:
 
 def _subscription(subscription: Subscription, catalogue: Catalogue, warnings: list[str]) -> Iterator[Resource]:
     topic = in_id(subscription.topic)
-    names, targets = [topic, subscription.name], _forwarded(subscription, catalogue)
+    names, targets = [topic, subscription.name], _list_targets(subscription, catalogue)
     properties = _written_properties(subscription, catalogue, warnings)
     yield _resource("topics/subscriptions", names, properties, _id([("topics", topic)]), *targets)
     owner = _id([("topics", topic), ("subscriptions", subscription.name)])
@@ -159,7 +159,7 @@ def _without_lost_targets(
 ) -> Queue | Subscription:
     """Return the entity without forwarding to deleted entities, because deployment would reject it."""
 
-    def kept(target: str | None) -> str | None:
+    def keep_target(target: str | None) -> str | None:
         if target is None or catalogue.forward_target(target) is not None:
             return target
         warnings.append(f"'{entity.path}' forwards to '{target}', which does not exist. The forwarding is left out.")
@@ -167,8 +167,8 @@ def _without_lost_targets(
 
     return replace(
         entity,
-        forward_to=kept(entity.forward_to),
-        forward_dead_lettered_messages_to=kept(entity.forward_dead_lettered_messages_to),
+        forward_to=keep_target(entity.forward_to),
+        forward_dead_lettered_messages_to=keep_target(entity.forward_dead_lettered_messages_to),
     )
 
 
@@ -176,10 +176,10 @@ def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queu
     kept: dict[str, Any] = {}
     if not isinstance(entity, Subscription):
         kept["enable_partitioning"] = entity.enable_partitioning
-    return filled_in(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
+    return fill_in(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
 
 
-def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:
+def _list_targets(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:
     """Return the ids of the entities that an entity forwards to, for `dependsOn`.
 
     Leaves out targets that forward back to it.
@@ -218,26 +218,26 @@ def _resource(kind: str, names: Sequence[str], properties: Properties, *depends:
     return {
         "type": f"{_TYPE}/{kind}",
         "apiVersion": API_VERSION,
-        "name": f"[concat({_NAMESPACE}, {_quoted('/' + '/'.join(names))})]",
-        "properties": _escaped(properties),
+        "name": f"[concat({_NAMESPACE}, {_quote('/' + '/'.join(names))})]",
+        "properties": _escape(properties),
         "dependsOn": list(dict.fromkeys(depends)),
     }
 
 
-def _escaped(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     """Return the value with those strings escaped that a template would treat as expressions."""
     if isinstance(value, dict):
-        return {_escaped(name): _escaped(each) for name, each in value.items()}
+        return {_escape(name): _escape(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_escaped(each) for each in value]
+        return [_escape(each) for each in value]
     return f"[{value}" if isinstance(value, str) and value.startswith("[") and value.endswith("]") else value
 
 
 def _id(pairs: Sequence[tuple[str, str]]) -> str:
     kinds = "/".join([_TYPE, *(kind for kind, _ in pairs)])
-    names = ", ".join([_NAMESPACE, *(_quoted(name) for _, name in pairs)])
+    names = ", ".join([_NAMESPACE, *(_quote(name) for _, name in pairs)])
     return f"[resourceId('{kinds}', {names})]"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

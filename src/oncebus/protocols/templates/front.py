@@ -115,7 +115,7 @@ class Deployments:
     async def _deploy(self, request: HttpRequest, deployment: Deployment) -> Response:
         template, given = await self._template(request)
         for _ in range(MOST_ATTEMPTS):
-            planned = await self._planned(template, given, deployment)
+            planned = await self._plan(template, given, deployment)
             try:
                 await apply(planned, self._broker, self._rules)
             except PlanOutdated:
@@ -140,11 +140,11 @@ class Deployments:
         raise ArmRefused(409, "DeploymentActive", "Other changes to the namespace kept interfering. Deploy again.")
 
     async def _what_if(self, request: HttpRequest, deployment: Deployment) -> Response:
-        planned = await self._planned(*await self._template(request), deployment)
+        planned = await self._plan(*await self._template(request), deployment)
         return _json({"status": "Succeeded", "properties": self._result(planned, deployment)})
 
     async def _validate(self, request: HttpRequest, deployment: Deployment) -> Response:
-        planned = await self._planned(*await self._template(request), deployment)
+        planned = await self._plan(*await self._template(request), deployment)
         diagnostics = self._result(planned, deployment)["diagnostics"]
         return _json({"properties": {"provisioningState": "Succeeded", "diagnostics": diagnostics}})
 
@@ -188,7 +188,7 @@ class Deployments:
             raise bad_content(f"The body of the request is {kind_of(content)}. Not an object.")
         return content
 
-    async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
+    async def _plan(self, template: Value, given: Value, deployment: Deployment) -> Plan:
         rules = self._rules.changeable()
         catalogue, now = self._broker.catalogue, self._broker.clock.now()
 
@@ -245,7 +245,7 @@ class Deployments:
                 "it applies at every start."
             )
         return {
-            "changes": [_written(change, scope) for change in changes_of(planned)],
+            "changes": [_write_change(change, scope) for change in changes_of(planned)],
             "diagnostics": [{"level": "Warning", "code": "Note", "message": text} for text in warnings],
         }
 
@@ -258,7 +258,7 @@ def _target_of(raw_path: bytes) -> _Target:
     return _Target(action, Deployment(texts["name"], texts["subscription"], texts["group"]))
 
 
-def _written(change: Change, scope: str) -> Object:
+def _write_change(change: Change, scope: str) -> Object:
     written: Object = {
         "resourceId": f"{scope}/{change.id}" if change.id else scope,
         "changeType": change.effect.value,

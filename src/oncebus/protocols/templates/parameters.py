@@ -44,7 +44,7 @@ class Parameters:
         self._given = given
         self._evaluate = evaluate
         self._problems = problems
-        self._values = Lazy("parameter", declared, self._made)
+        self._values = Lazy("parameter", declared, self._evaluate_one)
         self._declared = declared
 
     def get(self, name: str) -> Value:
@@ -58,14 +58,14 @@ class Parameters:
             self._problems.add("parameters", f"There are {many} parameters; {MOST} is the limit.")
             return
         for name in self._values.names:
-            with self._problems.noted(member("parameters", name)):
+            with self._problems.record_at(member("parameters", name)):
                 self._values.get(name)
         for name in self._given:
             if written_name(self._declared, name) is None:
                 meant = hint(nearest(name, self._declared))
                 self._problems.add("", f"The parameter '{name}' is given, but the template does not declare it.{meant}")
 
-    def _made(self, name: str, about: Value) -> Value:
+    def _evaluate_one(self, name: str, about: Value) -> Value:
         path = member("parameters", name)
         try:
             if not is_object(about):

@@ -43,7 +43,7 @@ _PATH = "path"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-class Reader:
+class ResourceReader:
     """Turns resources into `Wanted`. It records each problem, and leaves out the bad value."""
 
     def __init__(self, problems: Problems) -> None:
@@ -138,7 +138,7 @@ class Reader:
         if properties is not None and is_object(members[properties]):
             place = member(resource.path, properties)
             members[properties] = self._without(members[properties], place)
-        with self._problems.noted(resource.path):
+        with self._problems.record_at(resource.path):
             tier = arm.read_tier(members_of(members, "The resource"))
             if tier is not None:
                 self._tier = WantedTier(member(resource.path, written_name(members, "sku") or ""), tier)
@@ -168,9 +168,9 @@ class Reader:
                     f"{place}: The property is ignored: the window of a subscription is that of its topic."
                 )
                 continue
-            with self._problems.noted(place):
-                eased = {name: _eased(value, known.get(name.lower()))}
-                read = read_description(members_of(eased, "The property"), kind).values
+            with self._problems.record_at(place):
+                converted = {name: _convert(value, known.get(name.lower()))}
+                read = read_description(members_of(converted, "The property"), kind).values
                 given |= read
                 places |= dict.fromkeys(read, place)
         topic = resource.names[1] if kind is Subscription else ""
@@ -182,13 +182,13 @@ class Reader:
         if not is_whole(properties):
             return
         _, topic, subscription, name = resource.names if resource.is_named else ("", "", "", "")
-        eased = {each: _eased_part(value) if is_object(value) else value for each, value in properties.items()}
-        if written_name(eased, "filter") is not None and find(eased, "sqlFilter") is None:
+        converted = {each: _convert_part(value) if is_object(value) else value for each, value in properties.items()}
+        if written_name(converted, "filter") is not None and find(converted, "sqlFilter") is None:
             # The old format of rules.
-            eased["sqlFilter"] = eased.pop(written_name(eased, "filter") or "")
+            converted["sqlFilter"] = converted.pop(written_name(converted, "filter") or "")
         places = {"filter": _place_of_filter(properties, path), "action": _within(properties, path, "action")}
-        with self._problems.noted(path):
-            rule = read_rule(members_of(eased, "The member 'properties'"), name)
+        with self._problems.record_at(path):
+            rule = read_rule(members_of(converted, "The member 'properties'"), name)
             self._rules.append(WantedRule(resource.path, topic, subscription, rule, places))
 
     def _authorization(self, resource: Resource) -> None:
@@ -196,7 +196,7 @@ class Reader:
         if not is_whole(properties):
             return
         kinds: dict[str, EntityKind] = {"queues": Queue, "topics": Topic}
-        with self._problems.noted(path):
+        with self._problems.record_at(path):
             rights = arm.read_rule_rights(members_of({"properties": properties}, "The resource"))
             *_, owner, _ = resource.kind.split("/")
             kind = kinds.get(owner)
@@ -208,7 +208,7 @@ class Reader:
     def _properties(self, resource: Resource) -> tuple[Object, str]:
         """Return the properties of a resource and their location. Records unknown members as problems."""
         others = {name: None if value is None else True for name, value in resource.members.items()}
-        with self._problems.noted(resource.path):
+        with self._problems.record_at(resource.path):
             checked = {name: value for name, value in others.items() if name.lower() not in (*_COMMON, "properties")}
             arm.properties_of(members_of(checked, "The resource"))
         place = member(resource.path, written_name(resource.members, "properties") or "properties")
@@ -220,7 +220,7 @@ class Reader:
         return properties, place
 
 
-def _eased(value: Value, kind: ValueType | None) -> Value:
+def _convert(value: Value, kind: ValueType | None) -> Value:
     """Return a value. If it is a string where a number or a truth value belongs, return the converted value."""
     if isinstance(value, str):
         text = value.strip().lower()
@@ -231,9 +231,9 @@ def _eased(value: Value, kind: ValueType | None) -> Value:
     return value
 
 
-def _eased_part(part: Object) -> Object:
+def _convert_part(part: Object) -> Object:
     kinds = {"requirespreprocessing": ValueType.FLAG, "compatibilitylevel": ValueType.NUMBER}
-    return {name: _eased(value, kinds.get(name.lower())) for name, value in part.items()}
+    return {name: _convert(value, kinds.get(name.lower())) for name, value in part.items()}
 
 
 def _place_of_filter(properties: Object, path: str) -> str:

@@ -55,7 +55,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class _Around:
     """The resource around nested resources.
 
     `type` is empty for the template itself, and if it could not be evaluated.
@@ -80,21 +80,21 @@ class Resources:
 
     def read(self, written: Value) -> list[Resource]:
         """Return all resources, each after its dependencies."""
-        found = list(self._all(written, "resources", _Owner()))
-        return self._ordered(found)
+        found = list(self._all(written, "resources", _Around()))
+        return self._sort(found)
 
-    def _all(self, written: Value, path: str, owner: _Owner) -> Iterator[Resource]:
+    def _all(self, written: Value, path: str, owner: _Around) -> Iterator[Resource]:
         if is_object(written):
             # Newer templates have an object of resources by symbolic name.
             for symbol, each in written.items():
-                yield from self._looped(each, member(path, symbol), owner, symbol)
+                yield from self._unroll(each, member(path, symbol), owner, symbol)
         elif isinstance(written, list):
             for at, each in enumerate(written):
-                yield from self._looped(each, item(path, at), owner, None)
+                yield from self._unroll(each, item(path, at), owner, None)
         else:
             self._problems.add(path, f"The resources are {kind_of(written)}. Not an array or an object.")
 
-    def _looped(self, written: Value, path: str, owner: _Owner, symbol: str | None) -> Iterator[Resource]:
+    def _unroll(self, written: Value, path: str, owner: _Around, symbol: str | None) -> Iterator[Resource]:
         if not is_object(written):
             self._problems.add(path, f"A resource must be an object, not {kind_of(written)}.")
             return
@@ -115,15 +115,15 @@ class Resources:
                 with self._evaluator.loops.at(str(find(loop, "name")), 0):
                     yield from self._one(written, path, owner, handles)
 
-    def _one(self, written: Object, path: str, owner: _Owner, handles: list[str]) -> Iterator[Resource]:
+    def _one(self, written: Object, path: str, owner: _Around, handles: list[str]) -> Iterator[Resource]:
         self._count += 1
         if self._count > MOST:
             self._problems.add("resources", f"There are more than {MOST} resources, including all copies.")
             return
-        inner = _Owner(is_lost=True)
+        inner = _Around(is_lost=True)
         try:
-            resource = self._made(written, path, owner, handles)
-            inner = _Owner(resource.type, resource.names, resource.handles)
+            resource = self._build(written, path, owner, handles)
+            inner = _Around(resource.type, resource.names, resource.handles)
             yield resource
         except AlreadyReported:
             # The nested resources are still read, as far as that is possible without their owner.
@@ -132,7 +132,7 @@ class Resources:
         if nested is not None:
             yield from self._all(written[nested], member(path, nested), inner)
 
-    def _made(self, written: Object, path: str, owner: _Owner, handles: list[str]) -> Resource:
+    def _build(self, written: Object, path: str, owner: _Around, handles: list[str]) -> Resource:
         is_deployed = self._is_deployed(written, path)
         members = {
             name: self._evaluator.value(value, member(path, name))
@@ -151,7 +151,7 @@ class Resources:
             depends,
         )
 
-    def _identity(self, written: Object, path: str, owner: _Owner) -> tuple[str, tuple[str, ...]]:
+    def _identity(self, written: Object, path: str, owner: _Around) -> tuple[str, tuple[str, ...]]:
         kind, name = self._text(written, path, "type"), self._text(written, path, "name")
         if owner.is_lost or kind is None:
             raise AlreadyReported
@@ -212,7 +212,7 @@ class Resources:
         full_id = f"{self._deployment.group_id}/providers/{full}"
         return frozenset(text.lower() for text in (full_id, full, f"{kind}/{joined}", joined, names[-1], *given))
 
-    def _dependencies(self, written: Object, path: str, owner: _Owner) -> Iterator[tuple[str, str]]:
+    def _dependencies(self, written: Object, path: str, owner: _Around) -> Iterator[tuple[str, str]]:
         name = written_name(written, "dependsOn")
         if name is None:
             return
@@ -227,7 +227,7 @@ class Resources:
             if text is not None and text not in owner.handles:
                 yield text, item(place, at)
 
-    def _ordered(self, found: list[Resource]) -> list[Resource]:
+    def _sort(self, found: list[Resource]) -> list[Resource]:
         """Return the resources in the template's order, but each after its dependencies.
 
         Records cycles and unknown names.

@@ -12,7 +12,7 @@ from oncebus.protocols.management.problems import Problems, member
 from oncebus.protocols.management.wanted import Wanted
 from oncebus.protocols.templates.evaluation import Evaluator
 from oncebus.protocols.templates.parameters import Parameters
-from oncebus.protocols.templates.reading import Reader
+from oncebus.protocols.templates.reading import ResourceReader
 from oncebus.protocols.templates.resources import Resources
 from oncebus.protocols.templates.scope import Deployment, StepBudget, Value
 
@@ -51,7 +51,7 @@ def read_template(
         return Wanted(is_complete=False)
     resources = Resources(evaluator, deployment, problems)
     found = resources.read(written)
-    return Reader(problems).read(found, is_complete=resources.is_complete)
+    return ResourceReader(problems).read(found, is_complete=resources.is_complete)
 
 
 def plan_template(

@@ -61,4 +61,4 @@ def test_a_quiet_queue_works_beside_a_noisy_one(stage: Stage) -> None:
     stage.flow()
     counts = stage.run(stage.broker.counts("noisy"))
     assert counts.new == flood.sent
-    stage.change(lambda catalogue, _: catalogue.deleted(Queue(name="noisy")))
+    stage.change(lambda catalogue, _: catalogue.delete(Queue(name="noisy")))

@@ -26,12 +26,12 @@ LARGEST_KILOBYTES = 100 * 1024
 def at_tier(stage: Stage, tier: Tier) -> Iterator[None]:
     """Delete all entities and switch to another tier for a block."""
     stage.clear()
-    stage.change(lambda catalogue, now: catalogue.at_tier(tier))
+    stage.change(lambda catalogue, now: catalogue.change_tier(tier))
     try:
         yield
     finally:
         stage.clear()
-        stage.change(lambda catalogue, now: catalogue.at_tier(Tier.STANDARD))
+        stage.change(lambda catalogue, now: catalogue.change_tier(Tier.STANDARD))
 
 
 def bodies(stage: Stage, queue: str) -> list[str]:

@@ -34,7 +34,7 @@ class Windows:
         for name, (_, later, _) in QUEUES.items():
             # Not over HTTP, whose answer includes message counts and so waits for Spark, which does not run yet.
             changed = replace(stage.broker.catalogue.queue(name), duplicate_detection_history_time_window=later)
-            stage.change(lambda catalogue, now, changed=changed: catalogue.updated(changed, now))  # type: ignore[misc]
+            stage.change(lambda catalogue, now, changed=changed: catalogue.update(changed, now))  # type: ignore[misc]
 
     def send_within(self) -> None:
         """Send the id some seconds later. This duplicate must not restart the window."""
