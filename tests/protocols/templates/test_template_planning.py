@@ -298,6 +298,6 @@ def test_keys_are_in_no_difference() -> None:
     content = template(queue("a"), resource("queues/authorizationRules", "a/send", {"rights": ["Send"]}))
     plan = planned(content, rules=rules)
     (made,) = plan.after.queue("a").authorization_rules
-    shown = repr(changes_of(plan))
+    shown = repr(list(changes_of(plan)))
     assert made.primary_key not in shown
     assert "secret" not in shown
