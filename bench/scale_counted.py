@@ -20,7 +20,7 @@ from oncebus.detection import Rows
 from oncebus.detection.values import Keys
 from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.ledger.local_storage import LocalStorage
-from oncebus.ledger.storage import Piece, Stamp, agreed
+from oncebus.ledger.storage import Piece, Stamp, list_until_agreed
 
 START = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -69,7 +69,7 @@ class CountingStorage:
         self._inner, self._store, self._counts = LocalStorage(folder), store, counts
 
     def names(self) -> dict[str, Stamp]:
-        return agreed(self._scan)
+        return list_until_agreed(self._scan)
 
     def _scan(self) -> dict[str, Stamp]:
         found = self._inner._scan()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncebus.detection import NO_HORIZON, Memories, Question, Recall, judge, recall_nothing, uncancelled
+from oncebus.detection import NO_HORIZON, Memories, Question, Recall, find_uncancelled, judge, recall_nothing
 from tests.histories import SECOND, START, digest, rows_of, verdicts_of
 from tests.reference import Forget, Message
 
@@ -89,5 +89,5 @@ def test_a_tombstone_cancels_one_row_and_not_the_equal_one_that_came_later() -> 
 def test_a_tombstone_without_its_row_stays() -> None:
     key = np.array([1, 1, 2, 1, 1], np.uint64)
     window = np.array([5, -5, -5, 5, 7], np.int64)
-    left = uncancelled(window, [key], [np.zeros(5, np.int64)])
+    left = find_uncancelled(window, [key], [np.zeros(5, np.int64)])
     assert sorted(zip(key[left].tolist(), window[left].tolist(), strict=True)) == [(1, 5), (1, 7), (2, -5)]

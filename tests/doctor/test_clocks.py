@@ -15,14 +15,14 @@ def test_the_limits_follow_from_when_a_silent_writer_counts_as_ended() -> None:
 def test_a_measurement_bounds_the_offset() -> None:
     """The other clock is 100 s ahead. It was read between 10 and 12 on ours."""
     for moment in (10.0, 10.7, 12.0):
-        offset = Offset.measured(10.0, moment + 100.0, 12.0)
+        offset = Offset.measure(10.0, moment + 100.0, 12.0)
         assert offset.low <= 100.0 <= offset.high
         assert offset.high - offset.low == pytest.approx(2.0)
 
 
 def test_times_in_whole_seconds_widen_the_bounds() -> None:
     # At 10.9 on both clocks, the other reports 10.
-    offset = Offset.measured(10.8, 10.0, 11.0, resolution=1.0)
+    offset = Offset.measure(10.8, 10.0, 11.0, resolution=1.0)
     assert offset.low <= 0.0 <= offset.high
     assert offset.least == 0.0
 

@@ -4,7 +4,7 @@ import pytest
 
 from oncebus.doctor.findings import Finding, Status, ok
 from oncebus.doctor.places import (
-    Visit,
+    ExecutorVisit,
     client_finding,
     sharing_finding,
     storage_clock_finding,
@@ -13,36 +13,36 @@ from oncebus.doctor.places import (
 from oncebus.doctor.trial import Sight, Trial
 
 SEEN, LOST = Sight(True), Sight(False, 5.0)
-GOOD = Visit("one", SEEN, Trial(), SEEN)
+GOOD = ExecutorVisit("one", SEEN, Trial(), SEEN)
 
 
-def sharing(*visits: Visit) -> Finding:
+def sharing(*visits: ExecutorVisit) -> Finding:
     return sharing_finding("/ledger", list(visits), "the driver")
 
 
 def test_a_shared_place() -> None:
     assert sharing(GOOD) == ok("ledger: sharing", "the driver and 1 host with executors see the same files")
-    two = sharing(GOOD, GOOD, Visit("two", SEEN, Trial(), SEEN))
+    two = sharing(GOOD, GOOD, ExecutorVisit("two", SEEN, Trial(), SEEN))
     assert two.found == "the driver and 2 hosts with executors see the same files"
 
 
 @pytest.mark.parametrize(
     ("visit", "found"),
     [
-        (Visit("two", LOST), "'two' does not see at '/ledger' what the driver writes there"),
-        (Visit("two", SEEN, Trial(), LOST), "the driver does not see at '/ledger' what 'two' writes there"),
-        (Visit("two", Sight(False, 0.0, "Access denied.")), "'two' cannot read '/ledger': Access denied"),
+        (ExecutorVisit("two", LOST), "'two' does not see at '/ledger' what the driver writes there"),
+        (ExecutorVisit("two", SEEN, Trial(), LOST), "the driver does not see at '/ledger' what 'two' writes there"),
+        (ExecutorVisit("two", Sight(False, 0.0, "Access denied.")), "'two' cannot read '/ledger': Access denied"),
         (
-            Visit("two", Sight(True, 2.5), Trial(), SEEN),
+            ExecutorVisit("two", Sight(True, 2.5), Trial(), SEEN),
             "a file at '/ledger' appeared on another machine only after 2.5 s ('two')",
         ),
         (
-            Visit("two", SEEN, Trial(), Sight(True, 0.5)),
+            ExecutorVisit("two", SEEN, Trial(), Sight(True, 0.5)),
             "a file at '/ledger' appeared on another machine only after 0.5 s ('two')",
         ),
     ],
 )
-def test_a_place_that_is_not_shared(visit: Visit, found: str) -> None:
+def test_a_place_that_is_not_shared(visit: ExecutorVisit, found: str) -> None:
     bad = sharing(GOOD, visit)
     assert (bad.status, bad.found) == (Status.FAILED, found)
     assert bad.advice

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from oncebus.doctor.findings import Status
-from oncebus.doctor.reaching import addresses, reaching_finding, shown, without_parameters
+from oncebus.doctor.reaching import addresses, hide_parameters, reaching_finding, without_parameters
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_name_that_does_not_exist() -> None:
 
 
 def test_a_token_is_not_shown() -> None:
-    assert shown("sc://head:443/;token=secret;use_ssl=true") == "sc://head:443"
+    assert hide_parameters("sc://head:443/;token=secret;use_ssl=true") == "sc://head:443"
     found = reaching_finding("sc://127.0.0.1:1/;token=secret", "--remote")
     assert found is not None
     assert "secret" not in found.text

@@ -6,37 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.doctor.findings import Finding, Status, failed, is_passed, ok, skipped, warning
+from oncebus.doctor.findings import Finding, Status, failure, is_passed, ok, skip, warning
 from oncebus.doctor.versions import (
     LEAST_PYTHON,
     PACKAGES,
-    dotted,
     java_finding,
     minor,
     numbers,
     package_finding,
     python_finding,
     spark_finding,
+    version_text,
 )
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 
 def test_the_versions_are_those_of_the_package() -> None:
-    assert PROJECT["requires-python"] == f">={dotted(LEAST_PYTHON)}"
+    assert PROJECT["requires-python"] == f">={version_text(LEAST_PYTHON)}"
     needed = {re.split(r"[<>=]", each)[0]: each for each in PROJECT["dependencies"]}
     for name, (_, least, too_new) in PACKAGES.items():
-        assert needed[name] == f"{name}>={dotted(least)}" + (f",<{dotted(too_new)}" if too_new else "")
+        assert needed[name] == f"{name}>={version_text(least)}" + (f",<{version_text(too_new)}" if too_new else "")
 
 
 def test_only_a_failure_makes_the_command_fail() -> None:
-    fine = [ok("a", "b"), warning("a", "b", "c"), skipped("a", "b")]
+    fine = [ok("a", "b"), warning("a", "b", "c"), skip("a", "b")]
     assert is_passed(fine)
-    assert not is_passed([*fine, failed("a", "b", "c")])
+    assert not is_passed([*fine, failure("a", "b", "c")])
 
 
 def test_a_finding_is_one_line() -> None:
-    assert failed("a", "two\nlines", "Do\nthis.").text == "two lines. Do this."
+    assert failure("a", "two\nlines", "Do\nthis.").text == "two lines. Do this."
     assert ok("a", "one  line").text == "one line"
 
 
@@ -72,8 +72,8 @@ def test_java(answer: str, status: Status, text: str) -> None:
 
 def test_a_missing_java() -> None:
     advice = "Install Java 17 or later, or set JAVA_HOME to it."
-    assert java_finding(None, "", None) == failed("Java", "there is no Java", advice)
-    assert java_finding(None, "", "/opt/x") == failed("Java", "JAVA_HOME is '/opt/x', which has no bin/java", advice)
+    assert java_finding(None, "", None) == failure("Java", "there is no Java", advice)
+    assert java_finding(None, "", "/opt/x") == failure("Java", "JAVA_HOME is '/opt/x', which has no bin/java", advice)
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.3.0", "4.10.1"])

@@ -12,7 +12,7 @@ import pytest
 
 from oncebus.ledger import CorruptRun, Generation, Ledger, Owner, StorageError, Writer, ledger_files
 from oncebus.ledger import copies as copies_module
-from oncebus.ledger.copies import Copies
+from oncebus.ledger.copies import FileCopies
 from oncebus.ledger.object_place import parse_place
 from oncebus.ledger.object_storage import ObjectStorage
 from oncebus.ledger.storage import Stamp, Storage
@@ -173,7 +173,7 @@ def test_the_total_size_of_copies_is_limited(cache: Path, monkeypatch: pytest.Mo
     """The least recently used go first, those in use stay, and those that were unused for long always go."""
     monkeypatch.setenv("ONCEBUS_LEDGER_CACHE_SIZE", "100 kB")
     content, now = b"x" * 20_000, time.time()
-    ledgers = [Copies(f"s3://bucket/{number}") for number in range(2)]
+    ledgers = [FileCopies(f"s3://bucket/{number}") for number in range(2)]
 
     def keep(at: int, age: float) -> None:
         stamp = Stamp(len(content), 0, f"tag {at}")
@@ -193,7 +193,7 @@ def test_the_total_size_of_copies_is_limited(cache: Path, monkeypatch: pytest.Mo
 
 
 def test_a_copy_that_is_used_stays_in_use(cache: Path) -> None:
-    copies, stamp = Copies("s3://bucket/ledger"), Stamp(3, 0, "tag")
+    copies, stamp = FileCopies("s3://bucket/ledger"), Stamp(3, 0, "tag")
     copies.keep("run", stamp, [b"abc"])
     [path] = kept(cache)
     os.utime(path, (1, 1))
@@ -206,13 +206,13 @@ def test_a_copy_that_is_used_stays_in_use(cache: Path) -> None:
 
 
 def test_a_ledger_works_without_room_in_the_cache(remote: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(self: Copies, name: str, stamp: Stamp, pieces: Iterator[memoryview]) -> memoryview:
+    def no_room(self: FileCopies, name: str, stamp: Stamp, pieces: Iterator[memoryview]) -> memoryview:
         next(pieces)
         raise OSError(28, "No space left on device")
 
     storage: Storage = ObjectStorage(parse_place(remote), remote)
     storage.publish("one", [b"abc"])
-    monkeypatch.setattr(Copies, "keep", no_room)
+    monkeypatch.setattr(FileCopies, "keep", no_room)
     assert bytes(storage.read("one")) == b"abc"
 
 
@@ -228,4 +228,4 @@ def test_a_cache_that_others_could_write_is_refused(remote: str, cache: Path) ->
 def test_a_limit_that_is_not_a_size(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCEBUS_LEDGER_CACHE_SIZE", "much")
     with pytest.raises(StorageError, match=r"ONCEBUS_LEDGER_CACHE_SIZE has value 'much'\. Not a size"):
-        Copies("s3://bucket/ledger").keep("run", Stamp(3, 0), [b"abc"])
+        FileCopies("s3://bucket/ledger").keep("run", Stamp(3, 0), [b"abc"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from oncebus.ledger import Ledger, LedgerInUse, Owner, StorageError, Writer
-from oncebus.ledger.object_place import Patience, parse_place
+from oncebus.ledger.object_place import StorePatience, parse_place
 from oncebus.ledger.object_storage import ObjectStorage, object_storage
 from oncebus.ledger.storage import Piece
 from tests.histories import SECOND, START, rows_of
@@ -17,7 +17,7 @@ from tests.ledger.faults import Fault, Relay, relay
 from tests.object_stores import Server
 from tests.reference import Message
 
-HASTY = Patience(request=1, total=1)
+HASTY = StorePatience(request=1, total=1)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def between(object_store: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
 @pytest.fixture
 def storage(object_store: Server, between: Relay) -> ObjectStorage:
     location = object_store.new_location()
-    return ObjectStorage(parse_place(location), location, Patience(request=1))
+    return ObjectStorage(parse_place(location), location, StorePatience(request=1))
 
 
 @pytest.mark.parametrize(

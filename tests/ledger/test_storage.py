@@ -9,7 +9,7 @@ import pytest
 
 from oncebus.ledger import CorruptRun, Ledger, Owner, StorageError, Writer
 from oncebus.ledger.local_storage import LocalStorage
-from oncebus.ledger.storage import Stamp, Storage, agreed, storage_at
+from oncebus.ledger.storage import Stamp, Storage, list_until_agreed, storage_at
 from tests.histories import SECOND, START, rows_of, verdicts_of
 from tests.reference import Message, Reference
 
@@ -143,7 +143,7 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
 def test_a_listing_is_repeated_only_if_a_file_has_gone_meanwhile(scans: list[str], needed: int) -> None:
     answers = [{name: Stamp(1, 1) for name in names} for names in scans]
     left = list(answers)
-    assert agreed(lambda: left.pop(0)) == answers[needed - 1]
+    assert list_until_agreed(lambda: left.pop(0)) == answers[needed - 1]
     assert len(answers) - len(left) == needed
 
 
@@ -154,11 +154,11 @@ def test_a_listing_ends_while_others_publish() -> None:
         found[f"run {len(found)}"] = Stamp(1, 1)
         return dict(found)
 
-    assert len(agreed(scan)) == 2
+    assert len(list_until_agreed(scan)) == 2
 
 
 def test_a_claim_is_not_seen_without_the_runs_before_it() -> None:
     """A batch joins during the second scan, which has passed the place of the runs in the folder."""
     run, claim = {"run-1": Stamp(1, 1)}, {"generation-000002.json": Stamp(1, 1)}
     left = [{}, claim, run | claim, run | claim]
-    assert agreed(lambda: left.pop(0)) == run | claim
+    assert list_until_agreed(lambda: left.pop(0)) == run | claim

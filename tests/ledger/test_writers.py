@@ -81,4 +81,4 @@ def test_the_generation_of_a_query_stays_however_many_batches_join_beside_it(mon
     asides = [Generation(number, f"{number:02x}", "batch", 0, 1, 0, HERE, is_aside=True) for number in range(2, 6)]
     stamps = {generation.file_name: Stamp(1, 1) for generation in (query, *asides)}
     listing = Listing.of(stamps, [query, *asides])
-    assert listing.superseded() == []
+    assert listing.superseded_files() == []

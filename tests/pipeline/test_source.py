@@ -17,10 +17,10 @@ from oncebus.pipeline.following import Reached, turn
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.query import is_tried_once
 from oncebus.pipeline.source import FollowingStream, PipelineSource, PipelineStream
-from oncebus.spark.task import NotInAQuery, Place
+from oncebus.spark.task import LedgerPlace, NotInAQuery
 from tests.pipeline.inbox_rows import rows
 
-LEDGER = Place("/nowhere", "0" * 32, "1" * 32, Owner("here", 1, "2"), 0, has_ended=True)
+LEDGER = LedgerPlace("/nowhere", "0" * 32, "1" * 32, Owner("here", 1, "2"), 0, has_ended=True)
 
 
 def stream(folder: Path, after: int = 0) -> PipelineStream:

@@ -10,7 +10,7 @@ from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.storage import Stamp
 from oncebus.spark.columns import CLOCK, PART
-from oncebus.spark.task import Place, Task
+from oncebus.spark.task import LedgerPlace, Task
 
 SECOND = 1_000_000
 
@@ -19,7 +19,7 @@ def test_a_task_lists_its_ledger_twice_in_a_batch(tmp_path: Path, monkeypatch: p
     """A listing is the dearest request to an object store. The first batch may list more: it claims the generation."""
     folder = str(tmp_path / "ledger")
     identity = Ledger.open(folder).describe_or_check(["id string"], has_secret=True)
-    place = Place(folder, identity, "a" * 32, Owner.this_process(), 0, has_ended=True, parts=1)
+    place = LedgerPlace(folder, identity, "a" * 32, Owner.this_process(), 0, has_ended=True, parts=1)
     task = Task(("id",), "at", 10 * SECOND, 0, None, place)
     listings = 0
     names = LocalStorage.names
@@ -33,7 +33,7 @@ def test_a_task_lists_its_ledger_twice_in_a_batch(tmp_path: Path, monkeypatch: p
     for batch in range(3):
         # Only inside a query does Spark tell a task its batch.
         writer = Writer(place.token, "query", place.owner)
-        monkeypatch.setattr(Place, "writer", lambda _, writer=writer, batch=batch: (writer, batch))
+        monkeypatch.setattr(LedgerPlace, "writer", lambda _, writer=writer, batch=batch: (writer, batch))
         rows = pa.RecordBatch.from_pydict(
             {
                 "id": [f"{batch}", "again"],

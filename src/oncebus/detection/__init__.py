@@ -1,7 +1,7 @@
 """Decides whether a key was accepted within its window, as pure functions on numpy arrays."""
 
 from oncebus.detection.decision import judge
-from oncebus.detection.forgetting import is_forgotten, uncancelled
+from oncebus.detection.forgetting import find_uncancelled, is_forgotten
 from oncebus.detection.keys import part_of
 from oncebus.detection.values import (
     NO_HORIZON,
@@ -24,9 +24,9 @@ __all__ = [
     "Recall",
     "Rows",
     "Verdicts",
+    "find_uncancelled",
     "is_forgotten",
     "judge",
     "part_of",
     "recall_nothing",
-    "uncancelled",
 ]

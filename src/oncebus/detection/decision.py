@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oncebus.detection.forgetting import judge_with_forgets, remembered
+from oncebus.detection.forgetting import judge_with_forgets, only_remembered
 from oncebus.detection.values import (
     Flags,
     Index,
@@ -81,14 +81,14 @@ def judge(rows: Rows, recall: Recall, horizon: int, policy: Policy = _FIRST) -> 
 
     is_forget = window < 0
     if not is_forget.any():
-        memories = remembered(recall(_question(high, low, time, window, first)), horizon)
+        memories = only_remembered(recall(_question(high, low, time, window, first)), horizon)
         new = _judge(rows, order, _Places(key, time, window), memories, verdicts, policy)
         return replace(verdicts, accepted=order[new])
     forgets = np.unique(key[is_forget])
     question = _question(high, low, time, np.abs(window), first)
     # A forget concerns all that is remembered about its key, at any time.
     question.earliest[forgets], question.latest[forgets] = -_ANY_TIME, _ANY_TIME
-    memories = remembered(recall(question), horizon)
+    memories = only_remembered(recall(question), horizon)
     is_special = np.isin(key, forgets)
     plain, special = np.flatnonzero(~is_special), np.flatnonzero(is_special)
     of_special = np.isin(memories.key, forgets)

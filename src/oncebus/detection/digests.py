@@ -46,7 +46,7 @@ def digests(columns: Sequence[Words | Texts], secret: bytes) -> tuple[Keys, Keys
 
     Rows with equal values have equal digests if the column types are the same.
     """
-    prepared = [_shortened(column, secret) if isinstance(column, Texts) else column for column in columns]
+    prepared = [_shorten(column, secret) if isinstance(column, Texts) else column for column in columns]
     size = len(prepared[0].starts) if isinstance(prepared[0], Texts) else len(prepared[0])
     high, low = np.empty(size, np.uint64), np.empty(size, np.uint64)
     for begin in range(0, size, _ROWS_AT_ONCE):
@@ -90,7 +90,7 @@ def _add_texts(sums: Keys, texts: Texts, rows: slice, secret: bytes, column: int
         sums += word * multipliers[1 + at]
 
 
-def _shortened(texts: Texts, secret: bytes) -> Texts:
+def _shorten(texts: Texts, secret: bytes) -> Texts:
     """Return the texts with long ones replaced by hashes, and with padding after the last text.
 
     `lengths` is unchanged.

@@ -23,7 +23,7 @@ def is_forgotten(time: Numbers, keep: Numbers | np.int64, horizon: int) -> Flags
     return np.asarray(time <= horizon - keep, np.bool_)
 
 
-def uncancelled(window: Numbers, keys: Sequence[Keys | Index], others: Sequence[Numbers]) -> Flags:
+def find_uncancelled(window: Numbers, keys: Sequence[Keys | Index], others: Sequence[Numbers]) -> Flags:
     """Return which entries are left when each tombstone and one entry that it cancels are taken away together.
 
     `window` is negative for tombstones. An entry and its tombstone have equal `keys`, `others` and windows but for the
@@ -50,11 +50,11 @@ def uncancelled(window: Numbers, keys: Sequence[Keys | Index], others: Sequence[
     return left
 
 
-def remembered(memories: Memories, horizon: int) -> Memories:
+def only_remembered(memories: Memories, horizon: int) -> Memories:
     """Return the memories that count: neither forgotten at the horizon nor cancelled by a tombstone."""
     memories = memories.take(~is_forgotten(memories.time, memories.keep, horizon))
     if (memories.window < 0).any():
-        left = uncancelled(memories.window, [memories.key], [memories.time, memories.sequence, memories.keep])
+        left = find_uncancelled(memories.window, [memories.key], [memories.time, memories.sequence, memories.keep])
         memories = memories.take(left & (memories.window >= 0))
     return memories
 

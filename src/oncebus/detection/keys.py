@@ -25,8 +25,8 @@ def part_of(high: Keys, low: Keys, parts: int) -> npt.NDArray[np.int64]:
         hashed = np.full(len(high), _SEED, np.uint32)
         for at in range(4):
             word = words[:, at].astype(np.uint32) * np.uint32(0xCC9E2D51)
-            word = _rotated(word, 15) * np.uint32(0x1B873593)
-            hashed = _rotated(hashed ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+            word = _rotate(word, 15) * np.uint32(0x1B873593)
+            hashed = _rotate(hashed ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
         hashed ^= np.uint32(DIGEST_BYTES)
         hashed = (hashed ^ (hashed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         hashed = (hashed ^ (hashed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
@@ -34,5 +34,5 @@ def part_of(high: Keys, low: Keys, parts: int) -> npt.NDArray[np.int64]:
     return hashed.view(np.int32).astype(np.int64) % parts
 
 
-def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+def _rotate(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
     return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oncebus.doctor.findings import Finding, failed, ok, warning
+from oncebus.doctor.findings import Finding, failure, ok, warning
 from oncebus.ledger.generations import SILENT_SECONDS
 
 FAILS_AT = SILENT_SECONDS
@@ -26,7 +26,7 @@ class Offset:
     high: float
 
     @classmethod
-    def measured(cls, before: float, seen: float, after: float, resolution: float = 0.0) -> Offset:
+    def measure(cls, before: float, seen: float, after: float, resolution: float = 0.0) -> Offset:
         """Return the bounds if the other clock showed `seen` at some moment between `before` and `after` on ours.
 
         `resolution` is the size of the steps in which the other clock is reported; steps are rounded down.
@@ -59,7 +59,7 @@ def clock_finding(check: str, offsets: Mapping[str, Offset], ours: str) -> Findi
     found = f"the clock of {worst} is {offset} from that of {ours}"
     advice = "Synchronise the clocks (NTP, chrony)"
     if offset.least >= FAILS_AT:
-        return failed(check, found, f"{advice}: a running writer counts as ended after {FAILS_AT:.0f} s of silence.")
+        return failure(check, found, f"{advice}: a running writer counts as ended after {FAILS_AT:.0f} s of silence.")
     if offset.least > WARNS_ABOVE:
         return warning(check, found, f"{advice}; {FAILS_AT:.0f} s let a second query take over a running one's ledger.")
     widest = max(each.most for each in offsets.values())

@@ -25,8 +25,8 @@ from oncebus.doctor.executors import (
     reach_finding,
     worker_findings,
 )
-from oncebus.doctor.findings import Finding, failed, is_passed, skipped
-from oncebus.doctor.places import Visit
+from oncebus.doctor.findings import Finding, failure, is_passed, skip
+from oncebus.doctor.places import ExecutorVisit
 from oncebus.doctor.probing import Deadline, TookTooLong, in_tasks, known_executors, number_of_tasks, survey
 from oncebus.doctor.spark_settings import other_findings, protection_finding, socket_finding
 from oncebus.doctor.trial import (
@@ -70,7 +70,7 @@ def examine(
         reports, offsets = survey(spark, executors, tasks, deadline)
     except TookTooLong as error:
         problem = str(error)
-        yield failed(EXECUTORS, problem, "Free some resources of the cluster, or give a longer --timeout.")
+        yield failure(EXECUTORS, problem, "Free some resources of the cluster, or give a longer --timeout.")
     except _FAILURES as error:
         problem = "no executor could report"
         yield failure_finding(hide(str(error)), own)
@@ -91,12 +91,14 @@ def examine(
     if ledger is None:
         return
     if problem:
-        yield skipped("ledger", f"not checked, because {problem}")
+        yield skip("ledger", f"not checked, because {problem}")
         return
     try:
         yield from _examine_place(spark, ledger, tasks, deadline)
     except (*_FAILURES, StorageError) as error:
-        yield failed("ledger", one_line(hide(str(error))), "Run again. If it fails again, look at the executors' logs.")
+        yield failure(
+            "ledger", one_line(hide(str(error))), "Run again. If it fails again, look at the executors' logs."
+        )
 
 
 def _examine_place(spark: SparkSession, location: str, tasks: int, deadline: Deadline) -> Iterator[Finding]:
@@ -111,9 +113,9 @@ def _examine_place(spark: SparkSession, location: str, tasks: int, deadline: Dea
             return work()
         return in_tasks(spark, lambda _: work(), 1, seconds or deadline.remaining)[0]
 
-    opened = at_home(lambda: _opened(location))
+    opened = at_home(lambda: _try_to_open(location))
     if opened["problem"]:
-        yield failed(places.WRITING, opened["problem"], "Give a folder that this user may write, on every machine.")
+        yield failure(places.WRITING, opened["problem"], "Give a folder that this user may write, on every machine.")
         return
     content = uuid.uuid4().hex
     marker, names = new_name(), [new_name() for _ in range(tasks)]
@@ -133,7 +135,7 @@ def _examine_place(spark: SparkSession, location: str, tasks: int, deadline: Dea
         seen = at_home(lambda: [asdict(sight) for sight in _look_for_all(location, left, content)])
         returned = dict(zip(left, (Sight(**each) for each in seen), strict=False))
         visits = [
-            Visit(visit.host, visit.sight, visit.trial, returned.get(name))
+            ExecutorVisit(visit.host, visit.sight, visit.trial, returned.get(name))
             for name, visit in zip(names, visits, strict=True)
         ]
         is_shared = all(sight.is_seen for sight in returned.values())
@@ -151,7 +153,7 @@ def _examine_place(spark: SparkSession, location: str, tasks: int, deadline: Dea
             at_home(lambda: close_place(location, [marker, *names], opened["made"]), _CLEANUP_SECONDS)
 
 
-def _opened(location: str) -> dict[str, Any]:
+def _try_to_open(location: str) -> dict[str, Any]:
     try:
         return {"made": open_place(location), "problem": ""}
     except StorageError as error:
@@ -167,9 +169,9 @@ def _visit(location: str, marker: str, own: str, content: str) -> dict[str, Any]
     return {"host": platform.node(), "sight": asdict(sight), "trial": asdict(trial) if trial else None}
 
 
-def _as_visit(answer: dict[str, Any]) -> Visit:
+def _as_visit(answer: dict[str, Any]) -> ExecutorVisit:
     trial = Trial(**answer["trial"]) if answer["trial"] else None
-    return Visit(answer["host"], Sight(**answer["sight"]), trial)
+    return ExecutorVisit(answer["host"], Sight(**answer["sight"]), trial)
 
 
 def _look_for_all(location: str, names: list[str], content: str) -> Iterator[Sight]:
@@ -181,7 +183,7 @@ def _look_for_all(location: str, names: list[str], content: str) -> Iterator[Sig
             return
 
 
-def _trials(visits: list[Visit]) -> dict[str, Trial]:
+def _trials(visits: list[ExecutorVisit]) -> dict[str, Trial]:
     """Return the trial of each host: one that failed, if there is one."""
     found: dict[str, Trial] = {}
     for visit in visits:

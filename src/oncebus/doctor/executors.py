@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oncebus.doctor.findings import Finding, failed, ok, warning
+from oncebus.doctor.findings import Finding, failure, ok, warning
 from oncebus.doctor.versions import minor
 
 EXECUTORS = "executors"
@@ -82,17 +82,17 @@ def _same(check: str, reports: Sequence[Report], version: Callable[[Report], str
     for report in reports:
         seen = version(report)
         if seen.startswith("!"):
-            return failed(check, _unimportable(report, seen), advice)
+            return failure(check, _unimportable(report, seen), advice)
         if seen != own:
             found = f"{seen} on '{report.host}' ('{report.executable}'), but {own} here"
-            return failed(check, found, advice)
+            return failure(check, found, advice)
     return ok(check, f"{own} everywhere")
 
 
 def _importable(check: str, reports: Sequence[Report], name: str, advice: str) -> Finding:
     for report in reports:
         if report.packages[name].startswith("!"):
-            return failed(check, _unimportable(report, report.packages[name]), advice)
+            return failure(check, _unimportable(report, report.packages[name]), advice)
     return ok(check, ", ".join(sorted({report.packages[name] for report in reports})))
 
 
@@ -111,12 +111,12 @@ def failure_finding(text: str, own: Own) -> Finding:
     host = f" on '{place[1]}'" if (place := _PLACE.search(text)) else ""
     hint = f"Let Spark's workers run the Python of the driver: export PYSPARK_PYTHON='{own.executable}'"
     if match := _MISMATCH.search(text):
-        return failed("executors' Python", f"{match[1]}{host}, but {match[2]} here", f"{hint} on all machines.")
+        return failure("executors' Python", f"{match[1]}{host}, but {match[2]} here", f"{hint} on all machines.")
     if match := _PROGRAM.search(text):
-        return failed("executors' Python", f"'{match[1]}'{host} cannot be started", f"{hint}, which must exist there.")
+        return failure("executors' Python", f"'{match[1]}'{host} cannot be started", f"{hint}, which must exist there.")
     if match := _MODULE.search(text):
-        return failed("executors' Python", f"the workers' Python{host}: {match[1]}", f"Install it there. {hint}.")
-    return failed(EXECUTORS, f"the first task failed{host}: {one_line(text)}", "Look at the executors' logs.")
+        return failure("executors' Python", f"the workers' Python{host}: {match[1]}", f"Install it there. {hint}.")
+    return failure(EXECUTORS, f"the first task failed{host}: {one_line(text)}", "Look at the executors' logs.")
 
 
 _CAUSED = re.compile(r"(?:^|\s)(?:[\w$]+\.)*[\w$]+(?:Exception|Error): (.+)$", re.MULTILINE)

@@ -54,12 +54,12 @@ def warning(check: str, found: str, advice: str) -> Finding:
     return Finding(check, Status.WARNING, found, advice)
 
 
-def failed(check: str, found: str, advice: str) -> Finding:
+def failure(check: str, found: str, advice: str) -> Finding:
     """Return a finding that stops jobs."""
     return Finding(check, Status.FAILED, found, advice)
 
 
-def skipped(check: str, why: str) -> Finding:
+def skip(check: str, why: str) -> Finding:
     """Return the finding of a check that could not run."""
     return Finding(check, Status.SKIPPED, why)
 

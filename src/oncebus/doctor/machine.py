@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from oncebus import __version__
 from oncebus.doctor.executors import Own
 from oncebus.doctor.findings import Finding
-from oncebus.doctor.versions import PACKAGES, dotted, java_finding, package_finding, python_finding
+from oncebus.doctor.versions import PACKAGES, java_finding, package_finding, python_finding, version_text
 
 _SECONDS = 20
 
@@ -29,7 +29,7 @@ def machine_findings(*, needs_java: bool) -> Iterator[Finding]:
 def own_versions() -> Own:
     """Return the versions that the executors must have too."""
     packages = {"oncebus": __version__, "pyspark": _version("pyspark") or "", "pyarrow": _version("pyarrow") or ""}
-    return Own(dotted(sys.version_info[:3]), sys.executable, packages)
+    return Own(version_text(sys.version_info[:3]), sys.executable, packages)
 
 
 def _java() -> Finding:

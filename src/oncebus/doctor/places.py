@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from oncebus.doctor.clocks import Offset, clock_finding
-from oncebus.doctor.findings import Finding, failed, ok, warning
+from oncebus.doctor.findings import Finding, failure, ok, warning
 from oncebus.doctor.trial import Sight, Trial
 
 WRITING, SHARING, CLOCK = "ledger: writing", "ledger: sharing", "ledger: clock"
@@ -24,7 +24,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ExecutorVisit:
     """What one executor found: whether it sees the file of the driver, and the result of its trial.
 
     `trial` is None if it does not see the file, because it then writes nothing. `returned` tells whether the driver
@@ -42,27 +42,27 @@ def writing_finding(location: str, trials: Mapping[str, Trial]) -> Finding:
     for machine, trial in trials.items():
         if trial.problem:
             found = f"{machine} cannot {trial.step} files at '{location}': {trial.problem.rstrip('.')}"
-            return failed(WRITING, found, _ADVICE.get(trial.step, ""))
+            return failure(WRITING, found, _ADVICE.get(trial.step, ""))
     slowest = max(trial.seconds for trial in trials.values())
     return ok(WRITING, f"write, sync, replace, claim and delete work at '{location}'; a file takes {slowest:.3f} s")
 
 
-def sharing_finding(location: str, visits: list[Visit], home: str) -> Finding:
+def sharing_finding(location: str, visits: list[ExecutorVisit], home: str) -> Finding:
     """Judge whether the executors and `home`, the machine of the driver, see each other's files."""
     shared = "Give a path on a file system that all machines mount, or the URI of an object store."
     fresh = "Switch off the mount's cache of listings (NFS: lookupcache=none,actimeo=0), or use an object store."
     for visit in visits:
         host = visit.host
         if visit.sight.problem:
-            return failed(SHARING, f"'{host}' cannot read '{location}': {visit.sight.problem.rstrip('.')}", shared)
+            return failure(SHARING, f"'{host}' cannot read '{location}': {visit.sight.problem.rstrip('.')}", shared)
         if not visit.sight.is_seen:
-            return failed(SHARING, f"'{host}' does not see at '{location}' what {home} writes there", shared)
+            return failure(SHARING, f"'{host}' does not see at '{location}' what {home} writes there", shared)
         if visit.returned is not None and not visit.returned.is_seen:
-            return failed(SHARING, f"{home} does not see at '{location}' what '{host}' writes there", shared)
+            return failure(SHARING, f"{home} does not see at '{location}' what '{host}' writes there", shared)
     slow = max(visits, key=lambda visit: max(_waits(visit)))
     if max(_waits(slow)) > 0:
         found = f"a file at '{location}' appeared on another machine only after {max(_waits(slow)):.1f} s"
-        return failed(SHARING, f"{found} ('{slow.host}')", fresh)
+        return failure(SHARING, f"{found} ('{slow.host}')", fresh)
     hosts = len({visit.host for visit in visits})
     return ok(SHARING, f"{home} and {hosts} {'host' if hosts == 1 else 'hosts'} with executors see the same files")
 
@@ -83,5 +83,5 @@ def storage_clock_finding(trials: Mapping[str, Trial]) -> Finding:
     return clock_finding(CLOCK, {m: Offset(-o.high, -o.low) for m, o in offsets.items()}, "the ledger's files")
 
 
-def _waits(visit: Visit) -> tuple[float, float]:
+def _waits(visit: ExecutorVisit) -> tuple[float, float]:
     return visit.sight.seconds, visit.returned.seconds if visit.returned else 0.0

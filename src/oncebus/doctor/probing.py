@@ -115,7 +115,7 @@ def survey(
         after = time.time()
         for report in (Report(**each) for each in answers):
             reports[report.executor] = report
-            host, offset = f"'{report.host}'", Offset.measured(before, report.time, after)
+            host, offset = f"'{report.host}'", Offset.measure(before, report.time, after)
             offsets[host] = offsets[host].and_also(offset) if host in offsets else offset
     return list(reports.values()), offsets
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oncebus.doctor.findings import Finding, failed, is_passed, skipped
+from oncebus.doctor.findings import Finding, failure, is_passed, skip
 from oncebus.doctor.machine import machine_findings, own_versions
-from oncebus.doctor.reaching import reaching_finding, shown, without_parameters
+from oncebus.doctor.reaching import hide_parameters, reaching_finding, without_parameters
 from oncebus.values.errors import OncebusError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DoctorRequest:
     """What to check. `remote` is the address of Spark Connect, used instead of the master."""
 
     master: str = "local[2]"
@@ -33,13 +33,13 @@ class Request:
     seconds: float = 120.0
 
 
-def run_checks(request: Request) -> Iterator[Finding]:
+def run_checks(request: DoctorRequest) -> Iterator[Finding]:
     """Yield the findings, each as soon as it is known. Stops at a finding that makes all further checks impossible."""
     machine = list(machine_findings(needs_java=request.remote is None))
     yield from machine
     url, option = (request.remote, "--remote") if request.remote else (request.master, "--master")
     if not is_passed(machine):
-        yield skipped("Spark", "not started, because this machine is not ready")
+        yield skip("Spark", "not started, because this machine is not ready")
         return
     unreachable = reaching_finding(url, option)
     if unreachable is not None:
@@ -56,13 +56,13 @@ def run_checks(request: Request) -> Iterator[Finding]:
         # Make the path absolute: the tasks have a different working directory.
         ledger = storage_at(request.ledger).location if request.ledger is not None else None
     except StorageError as error:
-        yield failed("ledger", str(error), "")
+        yield failure("ledger", str(error), "")
     try:
         with _session(request) as spark:
             hide = partial(without_parameters, url=url)
-            yield from examine(spark, shown(url), own_versions(), ledger, deadline, hide)
+            yield from examine(spark, hide_parameters(url), own_versions(), ledger, deadline, hide)
     except _NotStarted as error:
-        yield failed("Spark", str(error).rstrip("."), f"Correct {option} or the settings that it names.")
+        yield failure("Spark", str(error).rstrip("."), f"Correct {option} or the settings that it names.")
 
 
 def check_session(spark: SparkSession, ledger: str | None, seconds: float) -> bool:
@@ -87,12 +87,12 @@ class _NotStarted(OncebusError):
     """There is no session, or it cannot be used."""
 
 
-def _session(request: Request) -> AbstractContextManager[SparkSession]:
+def _session(request: DoctorRequest) -> AbstractContextManager[SparkSession]:
     return _remote_session(request) if request.remote else _local_session(request)
 
 
 @contextmanager
-def _local_session(request: Request) -> Iterator[SparkSession]:
+def _local_session(request: DoctorRequest) -> Iterator[SparkSession]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     from oncebus.doctor.executors import one_line
@@ -111,7 +111,7 @@ def _local_session(request: Request) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _remote_session(request: Request) -> Iterator[SparkSession]:
+def _remote_session(request: DoctorRequest) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     from oncebus.doctor.executors import one_line

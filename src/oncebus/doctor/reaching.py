@@ -6,7 +6,7 @@ import re
 import socket
 from urllib.parse import unquote, urlsplit
 
-from oncebus.doctor.findings import Finding, failed
+from oncebus.doctor.findings import Finding, failure
 
 _SECONDS = 5.0
 _PORTS = {"sc": 15002, "spark": 7077, "https": 443, "http": 80}
@@ -16,7 +16,7 @@ _PARAMETERS = re.compile("[;?#]")
 
 def addresses(url: str) -> list[tuple[str, int]]:
     """Return the hosts and ports in the URL of a master or of Spark Connect; none for other kinds, like `local[2]`."""
-    url = shown(url)
+    url = hide_parameters(url)
     scheme, found, rest = url.removeprefix("k8s://").partition("://")
     if not found:
         scheme, rest = "https", scheme
@@ -36,7 +36,7 @@ def _address(url: str, port: int) -> tuple[str, int] | None:
         return None
 
 
-def shown(url: str) -> str:
+def hide_parameters(url: str) -> str:
     """Return the URL without its parameters: that of Spark Connect may hold a token."""
     return _PARAMETERS.split(url, maxsplit=1)[0].rstrip("/")
 
@@ -70,6 +70,8 @@ def reaching_finding(url: str, option: str) -> Finding | None:
             problems.append(f"{host}:{port}: {error.strerror or error}")
     if not problems:
         return None
-    return failed(
-        "Spark", f"'{shown(url)}' cannot be reached ({'; '.join(problems)})", f"Start it, or correct {option}."
+    return failure(
+        "Spark",
+        f"'{hide_parameters(url)}' cannot be reached ({'; '.join(problems)})",
+        f"Start it, or correct {option}.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from oncebus.doctor.executors import Report
-from oncebus.doctor.findings import Finding, failed, ok, warning
+from oncebus.doctor.findings import Finding, failure, ok, warning
 from oncebus.doctor.versions import numbers
 
 Setting = Callable[[str], str]
@@ -43,7 +43,7 @@ def socket_finding(setting: Setting, pyspark: str, reports: Sequence[Report], lo
     folder = setting(SOCKETS_FOLDER)
     if len(folder.encode()) > longest:
         found = f"on, but {SOCKETS_FOLDER} has {len(folder.encode())} bytes"
-        return failed(SOCKETS, found, f"Use a path of at most {longest} bytes: Linux limits the path of a socket.")
+        return failure(SOCKETS, found, f"Use a path of at most {longest} bytes: Linux limits the path of a socket.")
     for report in reports:
         if report.socket_folder is not None and report.socket_folder & 0o077:
             found = f"on, in a folder with mode {report.socket_folder & 0o7777:04o} on '{report.host}'"

@@ -92,8 +92,8 @@ def try_place(location: str) -> Trial:
             started, before = time.monotonic(), time.time()
             storage.publish(name, [b"one"])
             seconds, after = time.monotonic() - started, time.time()
-            modified, resolution = _modified(storage, name)
-            offset = Offset.measured(before, modified, after, resolution)
+            modified, resolution = _time_written(storage, name)
+            offset = Offset.measure(before, modified, after, resolution)
             low, high = offset.low, offset.high
             step = "read"
             _expect(storage, name, b"one")
@@ -110,7 +110,7 @@ def try_place(location: str) -> Trial:
             with suppress(StorageError, OSError):
                 storage.delete([name, claim])
         step = "delete"
-        if not _listed(storage).isdisjoint([name, claim]):
+        if not _list_names(storage).isdisjoint([name, claim]):
             raise StorageError("deleted files are still listed")
     except (StorageError, OSError) as error:
         return Trial(step, str(error), low, high, seconds)
@@ -120,7 +120,7 @@ def try_place(location: str) -> Trial:
 def list_place(location: str) -> None:
     """List the folder once, so that a mount that caches listings has cached it."""
     with suppress(StorageError, OSError):
-        _listed(storage_at(location))
+        _list_names(storage_at(location))
 
 
 def look_for(location: str, name: str, content: bytes, patience: float = VISIBLE_SECONDS) -> Sight:
@@ -130,7 +130,7 @@ def look_for(location: str, name: str, content: bytes, patience: float = VISIBLE
     while True:
         try:
             storage = storage_at(location)
-            if name in _listed(storage):
+            if name in _list_names(storage):
                 is_same = bytes(storage.read(name)) == content
                 storage.forget(name)
                 if is_same:
@@ -156,12 +156,12 @@ def _expect(storage: Storage, name: str, content: bytes) -> None:
         raise StorageError(f"a file that holds {content!r} reads as {found[:20]!r}")
 
 
-def _listed(storage: Storage) -> set[str]:
+def _list_names(storage: Storage) -> set[str]:
     # `names` of a local ledger leaves out temporary files.
     return set(os.listdir(storage.location) if isinstance(storage, LocalStorage) else storage.names())
 
 
-def _modified(storage: Storage, name: str) -> tuple[float, float]:
+def _time_written(storage: Storage, name: str) -> tuple[float, float]:
     """Return the time at which the storage says that a file was written, and the resolution of that time."""
     if isinstance(storage, LocalStorage):
         return os.stat(os.path.join(storage.location, name)).st_mtime, 0.0

@@ -16,7 +16,7 @@ GRACE_SECONDS = 15.0
 
 
 @contextmanager
-def watched(seconds: float, report: Callable[[], None]) -> Iterator[None]:
+def watch(seconds: float, report: Callable[[], None]) -> Iterator[None]:
     """Call `report` and end this process with exit code 1 if the block takes longer than the limit and the grace.
 
     The temporary files of the block go to a folder of their own. It is deleted in any case.

@@ -65,7 +65,7 @@ class AsideBatch(LedgerBatch):
                 return
             ledger.mark(generation.open_mark, owner_text(Owner.this_process()))
             # A task that listed the ledger before the mark may tidy runs of batches up to the oldest repeatable one.
-            if oldest_repeatable(self._committed()) < generation.floor:
+            if oldest_repeatable(self._last_committed()) < generation.floor:
                 break
             self._end()
         self.is_used = True
@@ -92,7 +92,7 @@ class AsideBatch(LedgerBatch):
             raise
         if joined is not None and not self._claim_surely(joined):
             self.discard()
-            raise self._refused("the query continued or another writer joined meanwhile")
+            raise self._refusal("the query continued or another writer joined meanwhile")
         self._end()
 
     def discard(self) -> None:
@@ -104,7 +104,7 @@ class AsideBatch(LedgerBatch):
     def _prepare(self) -> Generation:
         """Wait until the query is between two batches, and return the generation to claim."""
         ledger, generation = self.ledger, self.generation
-        compared = self._committed()
+        compared = self._last_committed()
         self._refuse_if_met(generation.floor, compared)
         ledger.mark(joining_mark(generation.number, generation.token))
         planned = -1 if (newest := planned_in(self._checkpoint)) is None else newest
@@ -127,14 +127,14 @@ class AsideBatch(LedgerBatch):
 
     def _wait_for(self, planned: int) -> None:
         deadline = time.monotonic() + COMMIT_SECONDS
-        while self._committed() < planned:
-            if self._has_ended() and self._committed() < planned:
-                raise self._refused(
+        while self._last_committed() < planned:
+            if self._has_ended() and self._last_committed() < planned:
+                raise self._refusal(
                     f"query {self._query} ended in batch {planned}, which is not committed. Start the query, and then "
                     "the batch"
                 )
             if time.monotonic() > deadline:
-                raise self._refused(f"query {self._query} has not committed batch {planned} in {COMMIT_SECONDS:.0f} s")
+                raise self._refusal(f"query {self._query} has not committed batch {planned} in {COMMIT_SECONDS:.0f} s")
             time.sleep(_POLL_SECONDS)
 
     def _has_ended(self) -> bool:
@@ -149,13 +149,13 @@ class AsideBatch(LedgerBatch):
     def _refuse_if_overtaken(self, listing: Listing) -> None:
         generation = self.generation
         if generation.open_mark not in listing.stamps or listing.next_number != generation.number:
-            raise self._refused("the query started again, or another batch joined, while this one was open")
+            raise self._refusal("the query started again, or another batch joined, while this one was open")
 
     def _refuse_if_met(self, first: int, last: int) -> None:
         if first <= last and self.ledger.has_met(self.generation.token, first, last):
-            raise self._refused(f"query {self._query} accepted some of the same keys while the batch was open")
+            raise self._refusal(f"query {self._query} accepted some of the same keys while the batch was open")
 
-    def _refused(self, why: str) -> LedgerInUse:
+    def _refusal(self, why: str) -> LedgerInUse:
         return LedgerInUse(
             f"The batch could not join ledger '{self.ledger.location}': {why}. Nothing of the batch was recorded; run "
             "it again."
@@ -167,7 +167,7 @@ class AsideBatch(LedgerBatch):
         marks = [mark.name for mark in self.ledger.listing().asides if mark.token == token]
         self.ledger.unmark([*marks, joining_mark(number, token)])
 
-    def _committed(self) -> int:
+    def _last_committed(self) -> int:
         """Return the newest committed batch of the query, or -1."""
         found = committed_in(self._checkpoint)
         return -1 if found is None else found.batch
@@ -185,7 +185,7 @@ class AsideBatch(LedgerBatch):
                 f"Ledger '{self.ledger.location}' was last written by query {main.query}, but checkpoint "
                 f"'{os.fspath(self._checkpoint)}' belongs to query {self._query}."
             )
-        below = self._committed() + 1
+        below = self._last_committed() + 1
         keeps_below = below if newest is main else 1
         owner = Owner.this_process()
         number, query = listing.next_number, BATCH_QUERY + token

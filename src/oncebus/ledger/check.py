@@ -129,7 +129,7 @@ def _notes(listing: Listing) -> Iterator[Remark]:
     for name in sorted(listing.stamps):
         if not _FILES.fullmatch(name):
             yield Remark(name, "is not a file of a ledger, and is ignored.")
-    for run in listing.unclaimed():
+    for run in listing.unclaimed_runs():
         yield Remark(str(run), "belongs to a batch that is open, or whose process died. It does not count.")
 
 

@@ -8,7 +8,7 @@ of the machine: a power cut may tear files, so nothing from before a reboot is r
 ledger's location. STAMP is the file's size and a digest of the store's tag for its content.
 
 A copy is renamed into place when it is complete, and never changes. A process that has mapped a deleted copy can still
-read it. Copies are deleted
+read it. FileCopies are deleted
 
 - as soon as a listing shows that the file is gone, whichever machine deleted it;
 - when they are damaged: a copy of the wrong size, or one whose content fails its checksum;
@@ -47,7 +47,7 @@ _MARKER = ".verified"
 _MARKED_ABOVE_BYTES = 1 << 20
 
 
-class Copies:
+class FileCopies:
     """The copies of one ledger's files on this machine. Several threads and processes may use it at once."""
 
     def __init__(self, location: str) -> None:

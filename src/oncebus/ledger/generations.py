@@ -75,7 +75,7 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         """Return the calling process."""
-        return cls(_place(), os.getpid(), _started(os.getpid()) or "")
+        return cls(_place(), os.getpid(), _start_time_of(os.getpid()) or "")
 
     @classmethod
     def remote_session(cls, session: str) -> Owner:
@@ -86,7 +86,7 @@ class Owner:
         """Return whether the process is alive; None if this process cannot tell."""
         if self.place != _place():
             return None
-        return _started(self.pid) == self.started
+        return _start_time_of(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ def _place() -> str:
         return platform.node()
 
 
-def _started(pid: int) -> str | None:
+def _start_time_of(pid: int) -> str | None:
     """Return the start time of a process, in the units of the system; None if there is no such process."""
     try:
         # Skip the name in parentheses, which may contain spaces: the start time is the 20th field after it.

@@ -63,7 +63,7 @@ def parse_key(text: str, columns: Sequence[KeyColumn]) -> tuple[Any, ...]:
         if not isinstance(texts, list) or len(texts) != len(columns):
             example = json.dumps([f"value of {column.name}" for column in columns])
             raise BadKey(f"Key {clip(text)} must be a JSON array with {len(columns)} values: {example}.")
-    return tuple(_parsed(column, value) for column, value in zip(columns, texts, strict=True))
+    return tuple(_parse_value(column, value) for column, value in zip(columns, texts, strict=True))
 
 
 def key_digests(keys: Sequence[Any], columns: Sequence[KeyColumn], secret: bytes) -> tuple[Keys, Keys]:
@@ -79,7 +79,7 @@ def key_digests(keys: Sequence[Any], columns: Sequence[KeyColumn], secret: bytes
     arrays = []
     for at, column in enumerate(columns):
         try:
-            array = pa.array([_checked(column, row[at]) for row in rows], column.type)
+            array = pa.array([_check_value(column, row[at]) for row in rows], column.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise BadKey(f"A value of the key column '{column.name}' is no {column.kind}: {error}") from error
         arrays.append(array)
@@ -87,7 +87,7 @@ def key_digests(keys: Sequence[Any], columns: Sequence[KeyColumn], secret: bytes
     return high, low
 
 
-def _parsed(column: KeyColumn, value: Any) -> Any:
+def _parse_value(column: KeyColumn, value: Any) -> Any:
     text = value if isinstance(value, str) else json.dumps(value)
     try:
         return column.parse(text)
@@ -95,7 +95,7 @@ def _parsed(column: KeyColumn, value: Any) -> Any:
         raise BadKey(f"Value {clip(text)} of the key column '{column.name}' is no {column.kind}.") from None
 
 
-def _checked(column: KeyColumn, value: Any) -> Any:
+def _check_value(column: KeyColumn, value: Any) -> Any:
     if value is None:
         raise BadKey(f"The key column '{column.name}' is null. A row with a null in its key is never remembered.")
     if isinstance(value, bool) != (column.kind == "boolean"):

@@ -151,12 +151,12 @@ class Ledger(TaskLedger):
         """Return the rows with a key that were new, as far as the ledger still has them, in the order of time."""
         high, low = key_digests([key], self.key_columns(), self.secret())
 
-        def found(listing: Listing) -> list[Sighting]:
+        def search(listing: Listing) -> list[Sighting]:
             visible = listing.visible()
             runs = [self._run(name) for name in visible if name.size]
             return sightings_in(RecallFrom(runs)(at_any_time(high, low)), horizon_of(visible))
 
-        return self._read_steadily(found, "a search")
+        return self._read_steadily(search, "a search")
 
     def overview(self) -> LedgerOverview:
         """Return what the ledger is and holds, for people. Reads the times of all entries."""

@@ -22,7 +22,7 @@ class LedgerFiles:
         self._storage = storage
         self.location = storage.location
         self.identity = identity
-        self._open_runs, self._known_generations, self._descriptions = _opened(storage.location)
+        self._open_runs, self._known_generations, self._descriptions = _caches_of(storage.location)
 
     def _run(self, name: RunName) -> Run:
         text = str(name)
@@ -113,7 +113,7 @@ _MOST_OPENED = 16
 _OPENING = threading.Lock()
 
 
-def _opened(location: str) -> _Opened:
+def _caches_of(location: str) -> _Opened:
     with _OPENING:
         found = _OPENED.pop(location, None) or ({}, {}, {})
         _OPENED[location] = found

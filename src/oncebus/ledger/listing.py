@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from oncebus.ledger.aside_marks import PREFIX, AsideMark
 from oncebus.ledger.generations import Generation, generation_file, lineage, main_writer, parts_of_query
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
-from oncebus.ledger.storage import Stamp, abandoned
+from oncebus.ledger.storage import Stamp, abandoned_files
 
 GENERATION = re.compile(r"generation-\d+\.json")
 CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
@@ -151,7 +151,7 @@ class Listing:
         missing.update(number for number in self.confirmed if number > newest)
         return [name for name in map(generation_file, sorted(missing)) if name not in self.stamps]
 
-    def unclaimed(self) -> list[RunName]:
+    def unclaimed_runs(self) -> list[RunName]:
         """Return the runs of batches that have not joined: each is open, or its process died."""
         return [run for run in self.runs if run.last.generation >= self.next_number]
 
@@ -159,9 +159,9 @@ class Listing:
         """Return the files that mean nothing any more, of ended writers and of those that died."""
         visible = set(self.visible())
         garbage = [run for run in self.runs if run not in visible and run.last.generation < self.next_number]
-        return [*map(str, garbage), *self.superseded()]
+        return [*map(str, garbage), *self.superseded_files()]
 
-    def superseded(self) -> list[str]:
+    def superseded_files(self) -> list[str]:
         """Return the files to delete: generations that nobody needs any more, and confirmations that were used.
 
         Also files that a writer began to write and never published.
@@ -170,7 +170,7 @@ class Listing:
         only together with all earlier ones, and only if none of them has left a run. A run that appears later under a
         deleted generation does not count.
         """
-        unfinished = abandoned(self.stamps)
+        unfinished = abandoned_files(self.stamps)
         if self.newest is None:
             return unfinished
         main = self.main or self.newest

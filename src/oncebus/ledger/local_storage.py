@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from oncebus.ledger.copies import Copies
-from oncebus.ledger.storage import ABANDONED_SECONDS, Piece, Stamp, StorageError, agreed
+from oncebus.ledger.copies import FileCopies
+from oncebus.ledger.storage import ABANDONED_SECONDS, Piece, Stamp, StorageError, list_until_agreed
 from oncebus.values import disk
 
 
@@ -17,11 +17,11 @@ class LocalStorage:
 
     def __init__(self, path: str) -> None:
         self.location = path
-        self._copies = Copies(path)
+        self._copies = FileCopies(path)
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
-        return agreed(self._scan)
+        return list_until_agreed(self._scan)
 
     def _scan(self) -> dict[str, Stamp]:
         found: dict[str, Stamp] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncebus.detection import NO_SEQUENCE, is_forgotten, uncancelled
+from oncebus.detection import NO_SEQUENCE, find_uncancelled, is_forgotten
 from oncebus.ledger.run import Entries
 
 FAN = 8
@@ -67,7 +67,7 @@ def merge(runs: Sequence[Entries], horizon: int) -> Entries:
     Every batch that may still run must have reached this horizon, because a repeated batch must find the same keys
     again.
     """
-    everything = _concatenated([run for run in runs if len(run)] or runs[:1])
+    everything = _concatenate([run for run in runs if len(run)] or runs[:1])
     forgotten = is_forgotten(everything.time, everything.keep(), horizon)
     if forgotten.any():
         everything = everything.take(~forgotten).without_unused_spans()
@@ -100,7 +100,7 @@ def _without_cancelled(entries: Entries) -> Entries:
         np.broadcast_to(entries.keep(), size),
     ]
     window = entries.window()
-    left = uncancelled(window, [entries.high, entries.low], others)
+    left = find_uncancelled(window, [entries.high, entries.low], others)
     cancelled = np.flatnonzero(~left)
     if len(cancelled):
         last = cancelled[np.argmax((entries.time + entries.keep())[cancelled])]
@@ -111,7 +111,7 @@ def _without_cancelled(entries: Entries) -> Entries:
     return entries.take(left).without_unused_spans()
 
 
-def _concatenated(runs: Sequence[Entries]) -> Entries:
+def _concatenate(runs: Sequence[Entries]) -> Entries:
     sequence = None
     if any(run.sequence is not None for run in runs):
         missing = [np.full(len(run), NO_SEQUENCE, np.int64) if run.sequence is None else run.sequence for run in runs]

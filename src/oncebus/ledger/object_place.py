@@ -22,7 +22,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from oncebus.ledger.storage import StorageError, shown
+from oncebus.ledger.storage import StorageError, hide_secrets
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
@@ -47,7 +47,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StorePatience:
     """The time limits for a store, in seconds. `request` is for one request of at most a few megabytes."""
 
     connect: float = 5.0
@@ -75,7 +75,7 @@ class ObjectPlace:
         """Return whether the store may ignore the condition of a conditional put, as some imitations of S3 do."""
         return self.store == _S3 and self.endpoint is not None
 
-    def connect(self, patience: Patience) -> S3Store | GCSStore | AzureStore:
+    def connect(self, patience: StorePatience) -> S3Store | GCSStore | AzureStore:
         """Return a client. Sends no request, except to find S3's region if it is not known."""
         from obstore import store as stores
 
@@ -120,17 +120,14 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise StorageError(f"Ledger location '{shown(uri)}' is not a URI. {_USABLE}") from None
+        raise _unusable(uri, f"is not a URI. {_USABLE}") from None
     store = _STORES.get(parts.scheme)
     if parts.scheme in ("hdfs", "viewfs"):
-        raise StorageError(
-            f"Ledger location '{shown(uri)}' cannot be used: HDFS has no rename that replaces a file in one step. "
-            f"{_USABLE}"
-        )
+        raise _unusable(uri, f"cannot be used: HDFS has no rename that replaces a file in one step. {_USABLE}")
     if store is None:
-        raise StorageError(f"Ledger location '{shown(uri)}' has the unknown scheme '{parts.scheme}'. {_USABLE}")
+        raise _unusable(uri, f"has the unknown scheme '{parts.scheme}'. {_USABLE}")
     if parts.password or (":" in parts.netloc and "@" in parts.path):
-        raise StorageError(f"Ledger location '{shown(uri)}' holds a secret. Leave it out and set {_SECRETS[store]}.")
+        raise _unusable(uri, f"holds a secret. Leave it out and set {_SECRETS[store]}.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path).strip("/")
     source, endpoint = next(
@@ -139,7 +136,7 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
     if store == _AZURE:
         place = _azure(uri, parts, path, endpoint, environment)
     elif parts.username is not None:
-        raise StorageError(f"Ledger location '{shown(uri)}' names a user. Leave it out and set {_SECRETS[store]}.")
+        raise _unusable(uri, f"names a user. Leave it out and set {_SECRETS[store]}.")
     elif store == _GCS:
         place = ObjectPlace(_GCS, parts.netloc, path, endpoint=endpoint)
     else:
@@ -150,20 +147,20 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
     if options or parts.fragment:
         # An option without a value may be a secret itself.
         unknown = next((f"'{name}'" for name, value in options.items() if value), "after '?' or '#'")
-        raise StorageError(
-            f"Ledger location '{shown(uri)}' has the unknown option {unknown}. Leave it out, and use environment "
-            f"variables like {_ENDPOINTS[store][0]}."
+        raise _unusable(
+            uri,
+            f"has the unknown option {unknown}. Leave it out, and use environment "
+            f"variables like {_ENDPOINTS[store][0]}.",
         )
     if not place.bucket:
-        raise StorageError(
-            f"Ledger location '{shown(uri)}' names no bucket: write it like {parts.scheme}://bucket/folder."
-        )
+        raise _unusable(uri, f"names no bucket: write it like {parts.scheme}://bucket/folder.")
     if store == _S3 and not _NAME.fullmatch(place.bucket):
-        raise StorageError(f"Ledger location '{shown(uri)}' names '{place.bucket}', which is not a name of a bucket.")
+        raise _unusable(uri, f"names '{place.bucket}', which is not a name of a bucket.")
     if place.endpoint is not None and not _is_endpoint(place.endpoint):
-        raise StorageError(
-            f"Ledger location '{shown(uri)}' cannot be used: {source} is '{shown(place.endpoint)}', which is not a URL "
-            "of a store. Write it like https://store.example:9000."
+        raise _unusable(
+            uri,
+            f"cannot be used: {source} is '{hide_secrets(place.endpoint)}', which is not a URL "
+            "of a store. Write it like https://store.example:9000.",
         )
     return place
 
@@ -195,9 +192,7 @@ def _azure(
 ) -> ObjectPlace:
     host, user = parts.hostname or "", parts.username
     if ":" in parts.netloc.rpartition("@")[2]:
-        raise StorageError(
-            f"Ledger location '{shown(uri)}' names a port. Leave it out and set {_ENDPOINTS[_AZURE][0]}."
-        )
+        raise _unusable(uri, f"names a port. Leave it out and set {_ENDPOINTS[_AZURE][0]}.")
     if "." in host:
         account = host.partition(".")[0]
         if user is not None:
@@ -206,8 +201,13 @@ def _azure(
         return ObjectPlace(_AZURE, container, rest, account, endpoint=endpoint)
     account_name = user or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
     if account_name is None:
-        raise StorageError(
-            f"Ledger location '{shown(uri)}' names no storage account: write it like "
-            "abfss://container@account.dfs.core.windows.net/folder, or set AZURE_STORAGE_ACCOUNT_NAME."
+        raise _unusable(
+            uri,
+            "names no storage account: write it like "
+            "abfss://container@account.dfs.core.windows.net/folder, or set AZURE_STORAGE_ACCOUNT_NAME.",
         )
     return ObjectPlace(_AZURE, host, path, account_name, endpoint=endpoint)
+
+
+def _unusable(uri: str, problem: str) -> StorageError:
+    return StorageError(f"Ledger location '{hide_secrets(uri)}' {problem}")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
 
-from oncebus.ledger.copies import Copies
-from oncebus.ledger.object_place import ObjectPlace, Patience, parse_place
-from oncebus.ledger.storage import Piece, Stamp, StorageError, agreed
+from oncebus.ledger.copies import FileCopies
+from oncebus.ledger.object_place import ObjectPlace, StorePatience, parse_place
+from oncebus.ledger.storage import Piece, Stamp, StorageError, list_until_agreed
 from oncebus.values import disk
 
 if TYPE_CHECKING:
@@ -52,17 +52,17 @@ def object_storage(uri: str) -> ObjectStorage:
 class ObjectStorage:
     """A folder in an object store. Each call ends within a small multiple of `patience.total`."""
 
-    def __init__(self, place: ObjectPlace, location: str, patience: Patience | None = None) -> None:
+    def __init__(self, place: ObjectPlace, location: str, patience: StorePatience | None = None) -> None:
         self.location = location
         self._place = place
-        self._patience = patience or Patience()
-        self._copies = Copies(location)
+        self._patience = patience or StorePatience()
+        self._copies = FileCopies(location)
         self._listed: dict[str, Stamp] = {}
         self._honours_conditions = not place.may_ignore_conditions
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
-        listed = agreed(self._scan)
+        listed = list_until_agreed(self._scan)
         # Other threads list, publish and delete too, so this object changes a copy of its own.
         self._listed = dict(listed)
         self._copies.sweep(listed)

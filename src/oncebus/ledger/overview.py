@@ -138,7 +138,7 @@ def overview_of(listing: Listing, storage: Storage, description: Description) ->
         tally.tombstones,
         tally.days(),
         len(listing.open_asides()),
-        _files(listing, [str(run) for run in listing.unclaimed()]),
+        _files(listing, [str(run) for run in listing.unclaimed_runs()]),
         _files(listing, listing.leftovers()),
     )
 

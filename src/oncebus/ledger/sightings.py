@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from oncebus.detection import Memories, is_forgotten, uncancelled
+from oncebus.detection import Memories, find_uncancelled, is_forgotten
 from oncebus.values.durations import LAST_MOMENT, utc_text
 
 
@@ -55,7 +55,7 @@ class Sighting:
 def sightings_in(memories: Memories, horizon: int) -> list[Sighting]:
     """Return what the memories of one key mean at this horizon, in the order of time."""
     is_over = is_forgotten(memories.time, memories.keep, horizon)
-    left = uncancelled(memories.window, [memories.key], [memories.time, memories.sequence, memories.keep])
+    left = find_uncancelled(memories.window, [memories.key], [memories.time, memories.sequence, memories.keep])
     found = []
     for at in np.lexsort((memories.sequence, memories.time)):
         if memories.window[at] >= 0:

@@ -92,7 +92,7 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise StorageError(
-                f"Ledger location '{shown(text)}' is not a path on this machine: write it like file:///folder."
+                f"Ledger location '{hide_secrets(text)}' is not a path on this machine: write it like file:///folder."
             )
         return LocalStorage(unquote(parts.path).rstrip("/") or "/")
     if "://" not in text:
@@ -102,7 +102,7 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
     return object_storage(text)
 
 
-def shown(uri: str) -> str:
+def hide_secrets(uri: str) -> str:
     """Return the URI for an error, which may end up in a log: without its query, its fragment, a user and a password.
 
     In the URIs of Azure, the text before an @ is a container or an account, and stays.
@@ -115,7 +115,7 @@ def shown(uri: str) -> str:
     return bare + ("?…" if hidden else "")
 
 
-def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
+def list_until_agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
     """Scan repeatedly until a scan finds all files of the one before and no other claim, and return its result.
 
     A scan takes time. If runs are merged meanwhile, it may miss both the new run and the old ones. The old ones were
@@ -134,7 +134,7 @@ def _is_claim(name: str) -> bool:
     return name.startswith("generation-")
 
 
-def abandoned(names: dict[str, Stamp]) -> list[str]:
+def abandoned_files(names: dict[str, Stamp]) -> list[str]:
     """Return the names of temporary files whose writer must have died."""
     old_ns = time.time_ns() - int(ABANDONED_SECONDS * 1e9)
     return [name for name, stamp in names.items() if name.startswith(disk.TEMPORARY) and stamp.modified_ns < old_ns]

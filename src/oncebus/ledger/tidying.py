@@ -42,7 +42,7 @@ class LedgerTidying(LedgerFiles):
         visible = self._visible(listing, generation, here)
         ours = [run for run in listing.runs if _is_tidied_by(run, part, parts) and run.last < here]
         garbage = set(ours) - set(visible)
-        spared = self._spared(listing)
+        spared = self._first_spared_batch(listing)
 
         earlier = [other for other in listing.generations if other.number < generation.number]
         settled = _settled_runs(visible, [*earlier, generation], batch)
@@ -56,7 +56,7 @@ class LedgerTidying(LedgerFiles):
             expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
             # In this order. A merged run may be expired although an entry of the runs that it covers is not: a
             # tombstone has cancelled it. Without the merged run, that entry would count again.
-            self._storage.delete([*map(str, garbage), *listing.superseded()])
+            self._storage.delete([*map(str, garbage), *listing.superseded_files()])
             self._storage.delete(map(str, expired))
             mergeable = _by_position(run for run in settled if run.parts == parts and run not in expired)
             chosen = choose_merge([sum(run.size for run in runs) for runs in mergeable])
@@ -73,14 +73,14 @@ class LedgerTidying(LedgerFiles):
 
     def _merge(self, names: Sequence[RunName], token: str, horizon: int) -> None:
         """Publish one run in place of neighbouring runs of one part, without entries forgotten at the horizon."""
-        entries = self._remembered(names, horizon)
+        entries = self._merge_remembered(names, horizon)
         first, last, reached = names[0], names[-1], horizon_of(names)
         name = RunName(first.first, last.last, first.part, first.parts, len(entries), reached, token)
         self._storage.publish(name.file_name(), encode_run(entries, reached))
 
     def _rewrite(self, name: RunName, horizon: int) -> None:
         """Publish a run again, without entries forgotten at the horizon."""
-        entries = self._remembered([name], horizon)
+        entries = self._merge_remembered([name], horizon)
         rewritten = name.rewritten(len(entries))
         self._storage.publish(rewritten.file_name(), encode_run(entries, name.horizon))
 
@@ -102,7 +102,7 @@ class LedgerTidying(LedgerFiles):
         except FileNotFoundError:
             return True
 
-    def _spared(self, listing: Listing) -> int | None:
+    def _first_spared_batch(self, listing: Listing) -> int | None:
         """Return the batch below which an open aside needs the runs as they are; None if no aside is open."""
         spared = []
         for mark in listing.open_asides():
@@ -129,7 +129,7 @@ class LedgerTidying(LedgerFiles):
         earlier = [other for other in listing.generations if other.number < generation.number]
         return visible_runs(listing.runs, [*earlier, generation], below)
 
-    def _remembered(self, names: Sequence[RunName], horizon: int) -> Entries:
+    def _merge_remembered(self, names: Sequence[RunName], horizon: int) -> Entries:
         """Return the entries of these runs that are not forgotten at the horizon."""
         runs = [self._run(name) for name in names]
         for run in runs:

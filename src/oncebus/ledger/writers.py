@@ -87,7 +87,7 @@ def refuse_unless_next(listing: Listing, location: str, writer: Writer) -> None:
     if is_as_seen and (newest is None or writer.has_ended or listing.is_at_rest()):
         return
     if newest is None:
-        raise changed(location, writer, "it has none")
+        raise ledger_changed(location, writer, "it has none")
     is_same_query = newest.query == writer.query
     if newest.token == writer.token:
         raise started_twice(location, newest.query, writer.query)
@@ -98,7 +98,7 @@ def refuse_unless_next(listing: Listing, location: str, writer: Writer) -> None:
         is_ours = newest.owner == writer.owner
         raise in_use(location, newest, "this process" if is_ours else f"process {newest.owner and newest.owner.pid}")
     if not is_as_seen:
-        raise changed(location, writer, f"it is generation {newest.number} of query {newest.query}")
+        raise ledger_changed(location, writer, f"it is generation {newest.number} of query {newest.query}")
     # A restart from the checkpoint takes over its own query at once. A different query must wait until the writer has
     # been silent for a while.
     if alive is None and not is_same_query:
@@ -148,7 +148,7 @@ def started_twice(location: str, first: str, second: str) -> LedgerInUse:
     )
 
 
-def changed(location: str, writer: Writer, now: str) -> LedgerInUse:
+def ledger_changed(location: str, writer: Writer, now: str) -> LedgerInUse:
     """Return the error for a writer whose driver saw another generation than the one that it would follow."""
     seen = f"its newest generation was {writer.follows}" if writer.follows else "it had no generation"
     return LedgerInUse(

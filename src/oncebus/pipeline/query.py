@@ -19,7 +19,7 @@ from oncebus.ledger import Owner
 from oncebus.pipeline.driver import begin_query
 from oncebus.pipeline.source import FORMAT, PipelineSource
 from oncebus.spark.ports import ClusterOpen, check_protection, is_local, protection
-from oncebus.spark.task import Place
+from oncebus.spark.task import LedgerPlace
 from oncebus.spark.workers import WorkersDiffer, check_workers
 from oncebus.values.errors import OncebusError
 
@@ -42,7 +42,7 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
         folders, is_local=is_local(spark.sparkContext.master or "")
     )
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), follows, has_ended=True)
+    place = LedgerPlace(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), follows, has_ended=True)
     writer = (
         # Each task reads, detects, routes and publishes its part inside the source: see `pipeline.batch`.
         spark.readStream.format(FORMAT)

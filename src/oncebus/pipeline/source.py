@@ -18,7 +18,7 @@ from oncebus.engine.outbox import OutboxPart
 from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.following import Turn, follow, reached, turn
 from oncebus.pipeline.planning import Part, Planner
-from oncebus.spark.task import Place
+from oncebus.spark.task import LedgerPlace
 
 FORMAT = "oncebus-pipeline"
 
@@ -31,8 +31,8 @@ SCHEMA = T.StructType([T.StructField(name, T.LongType(), nullable=False) for nam
 class PipelineSource(DataSource):
     """The data source of the pipeline.
 
-    Options: the folders `inbox`, `catalogue` and `drafts`; `ledger` as `Place.to_json` writes it; `after` (the query
-    begins after this commit), `shards` and `tasks`; `follows` (whether a task may follow the inbox).
+    Options: the folders `inbox`, `catalogue` and `drafts`; `ledger` as `LedgerPlace.to_json` writes it; `after` (the
+    query begins after this commit), `shards` and `tasks`; `follows` (whether a task may follow the inbox).
     """
 
     @classmethod
@@ -50,7 +50,7 @@ class PipelineSource(DataSource):
         kind = FollowingStream if options["follows"] == "true" else PipelineStream
         return kind(
             TaskFolders(options["inbox"], options["catalogue"], options["drafts"]),
-            Place.from_json(options["ledger"]),
+            LedgerPlace.from_json(options["ledger"]),
             after=int(options["after"]),
             shards=int(options["shards"]),
             tasks=int(options["tasks"]),
@@ -60,7 +60,7 @@ class PipelineSource(DataSource):
 class PipelineStream(DataSourceStreamReader):
     """Reads the inbox as a stream. An offset is a commit number: everything up to it has been processed."""
 
-    def __init__(self, folders: TaskFolders, ledger: Place, *, after: int, shards: int, tasks: int) -> None:
+    def __init__(self, folders: TaskFolders, ledger: LedgerPlace, *, after: int, shards: int, tasks: int) -> None:
         self._folders = folders
         self._ledger = ledger
         self._after = after

@@ -37,7 +37,7 @@ _GAUGES = {
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-def observed(checked: DataFrame, observation: str | Observation) -> DataFrame:
+def observe_counts(checked: DataFrame, observation: str | Observation) -> DataFrame:
     """Return the result with its counts observed, and without the helper columns that are counted."""
     counts = {
         "rows": F.count(F.lit(1)),

@@ -14,9 +14,9 @@ from pyspark.sql import types as T
 from oncebus.detection import Policy
 from oncebus.ledger import LANES, Ledger, LedgerBatch
 from oncebus.spark.columns import CLOCK, LATE, PART, WITHOUT_KEY, Columns, placement, resolve_columns
-from oncebus.spark.metrics import observed
+from oncebus.spark.metrics import observe_counts
 from oncebus.spark.places import MOST_PARTS, bind_batch, is_remote, place_of_query
-from oncebus.spark.task import FixedLedger, Place, Task
+from oncebus.spark.task import FixedLedger, LedgerPlace, Task
 from oncebus.spark.workers import check_workers, in_worker
 from oncebus.values.durations import checked_duration, parse_duration
 from oncebus.values.errors import OncebusError
@@ -99,7 +99,7 @@ def detect_duplicates(
         check_workers(spark)
     tasks = LANES if partitioned else parts
     policy = _policy(keep, window_from, is_streaming=messages.isStreaming)
-    place: Place | FixedLedger | None
+    place: LedgerPlace | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
             raise BadCall("A streaming DataFrame needs a ledger: give the path or URI of a folder.")
@@ -135,7 +135,7 @@ def detect_duplicates(
     if observe is None:
         return spread.mapInArrow(in_worker(task), columns.output)
     counted = [T.StructField(name, T.BooleanType(), False) for name in (LATE, WITHOUT_KEY)]
-    return observed(spread.mapInArrow(in_worker(task), T.StructType([*columns.output.fields, *counted])), observe)
+    return observe_counts(spread.mapInArrow(in_worker(task), T.StructType([*columns.output.fields, *counted])), observe)
 
 
 def _policy(keep: str, window_from: str, *, is_streaming: bool) -> Policy:

@@ -30,7 +30,7 @@ from oncebus.ledger import (
     StorageError,
 )
 from oncebus.spark.borrowed import find_java_session, find_query
-from oncebus.spark.task import QUERY_ID, Place
+from oncebus.spark.task import QUERY_ID, LedgerPlace
 from oncebus.spark.workers import in_worker
 from oncebus.values.errors import OncebusError
 
@@ -50,7 +50,7 @@ def is_remote(spark: SparkSession) -> bool:
     return find_java_session(spark) is None
 
 
-def place_of_query(spark: SparkSession, location: str, key: Sequence[str], parts: int | None) -> Place:
+def place_of_query(spark: SparkSession, location: str, key: Sequence[str], parts: int | None) -> LedgerPlace:
     """Return the ledger and the writer for one call of `detect_duplicates` on a stream.
 
     Creates the ledger if there is none. Without a number of `parts`, the query keeps that of the ledger's last query.
@@ -66,7 +66,9 @@ def place_of_query(spark: SparkSession, location: str, key: Sequence[str], parts
     else:
         found = _describe(location, key, lambda query: is_running(spark, query), owner)
     identity, follows, has_ended, kept = found
-    return Place(location, identity, uuid.uuid4().hex, owner, follows, has_ended, parts or kept or parallelism(spark))
+    return LedgerPlace(
+        location, identity, uuid.uuid4().hex, owner, follows, has_ended, parts or kept or parallelism(spark)
+    )
 
 
 def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str], parts: int | None) -> tuple[str, int]:

@@ -48,7 +48,7 @@ class NotInAQuery(OncebusError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LedgerPlace:
     """The ledger that the tasks of a query write to, and the writer id they use. The driver makes it.
 
     `identity` identifies the ledger. `parts` is the number of parts of each batch of `detect_duplicates`. The other
@@ -75,7 +75,7 @@ class Place:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Place:
+    def from_json(cls, text: str) -> LedgerPlace:
         """Parse the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "owner": Owner(**fields["owner"])})
@@ -120,7 +120,7 @@ class Task:
     window: str | int
     lateness: int
     sequence: str | None
-    ledger: Place | FixedLedger | None
+    ledger: LedgerPlace | FixedLedger | None
     labels: dict[str, str] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     refuses_null_keys: bool = False
@@ -133,14 +133,14 @@ class Task:
         them.
         """
         received = [batch for batch in batches if batch.num_rows]
-        if isinstance(self.ledger, Place):
+        if isinstance(self.ledger, LedgerPlace):
             yield from self._judge_stream(self.ledger, received)
         elif not received:
             return
         elif self.ledger is None:
             # Nothing keeps these digests, so any secret will do.
             rows = self._rows(pa.Table.from_batches(received), secrets.token_bytes(32))
-            yield from self._marked(received, rows, judge(rows, recall_nothing, NO_HORIZON, self.policy))
+            yield from self._add_verdicts(received, rows, judge(rows, recall_nothing, NO_HORIZON, self.policy))
         else:
             yield from self._judge_fixed(self.ledger, received)
 
@@ -154,12 +154,12 @@ class Task:
         verdicts = ledger.judge(
             rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy, listing=listing
         )
-        yield from self._marked(received, rows, verdicts)
+        yield from self._add_verdicts(received, rows, verdicts)
         # A batch outside a query tidies the ledger when it joins.
         if generation.is_in_query and rows.has_key.any():
             ledger.tidy(generation, number, part=part, parts=parts)
 
-    def _judge_stream(self, place: Place, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _judge_stream(self, place: LedgerPlace, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ledger, parts = place.open(), place.parts or 1
         writer, batch = place.writer()
         # Join even without rows: the first batch of a restarted query decides which batches of the last one count.
@@ -171,7 +171,7 @@ class Task:
             verdicts = ledger.judge(
                 rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut, policy=self.policy, listing=listing
             )
-            yield from self._marked(received, rows, verdicts)
+            yield from self._add_verdicts(received, rows, verdicts)
             if rows.has_key.any():
                 ledger.tidy(generation, batch, part=part, parts=parts)
 
@@ -237,7 +237,7 @@ class Task:
     def _label(self, name: str) -> str:
         return self.labels.get(name, name)
 
-    def _marked(self, received: list[pa.RecordBatch], rows: Rows, verdicts: Verdicts) -> Iterator[pa.RecordBatch]:
+    def _add_verdicts(self, received: list[pa.RecordBatch], rows: Rows, verdicts: Verdicts) -> Iterator[pa.RecordBatch]:
         """Yield the received batches with the verdict columns added and the helper columns removed."""
         schema = received[0].schema
         is_new = ~verdicts.is_duplicate

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.programs.dedup.request import Request
+from oncebus.programs.dedup.request import DedupRequest
 from oncebus.values.durations import BadDuration
 
 
-def request(window: str) -> Request:
-    return Request(("in",), ("id",), "at", window, Path("out"), None, None, None, None, None, None, False)
+def request(window: str) -> DedupRequest:
+    return DedupRequest(("in",), ("id",), "at", window, Path("out"), None, None, None, None, None, None, False)
 
 
 @pytest.mark.parametrize(

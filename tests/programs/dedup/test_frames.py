@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from oncebus.programs.dedup import frames
-from oncebus.programs.dedup.request import Request
+from oncebus.programs.dedup.request import DedupRequest
 from oncebus.programs.dedup.sources import find_sources
 
 LONG_AGO, FAR_AHEAD = 1_000_000_000, 4_000_000_000
@@ -28,8 +28,8 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
-def request(folder: Path, *key: str, sequence: str | None = None, window: str = "10m") -> Request:
-    return Request((str(folder),), key, "at", window, folder, None, None, sequence, None, None, None, False)
+def request(folder: Path, *key: str, sequence: str | None = None, window: str = "10m") -> DedupRequest:
+    return DedupRequest((str(folder),), key, "at", window, folder, None, None, sequence, None, None, None, False)
 
 
 def put(path: Path, text: str, modified: int | None = None) -> None:
@@ -39,12 +39,12 @@ def put(path: Path, text: str, modified: int | None = None) -> None:
         os.utime(path, (modified, modified))
 
 
-def read(session: SparkSession, asked: Request) -> DataFrame:
+def read(session: SparkSession, asked: DedupRequest) -> DataFrame:
     files = find_sources(asked.given, asked.format)
     return frames.read_batch(session, files, frames.read_schema(session, files), asked)
 
 
-def detect(session: SparkSession, asked: Request) -> DataFrame:
+def detect(session: SparkSession, asked: DedupRequest) -> DataFrame:
     return frames.detect(read(session, asked), asked)
 
 

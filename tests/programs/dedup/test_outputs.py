@@ -14,9 +14,9 @@ from oncebus.programs.dedup import outputs
 from oncebus.programs.dedup.outputs import (
     MARKER,
     STATE,
-    Found,
     Marker,
     OutputError,
+    OutputFolder,
     Outputs,
     decide,
     decide_follow,
@@ -234,9 +234,9 @@ def test_the_fingerprint_depends_on_arguments_and_files() -> None:
 
 def test_a_stream_is_continued_only_with_the_same_arguments(tmp_path: Path) -> None:
     marker = Marker("follow", "token", "", {"key": ["id"]})
-    found = Found(tmp_path, marker)
+    found = OutputFolder(tmp_path, marker)
     assert decide_follow(found, {"key": ["id"]}, overwrite=False) == marker
-    assert decide_follow(Found(tmp_path), {"key": ["id"]}, overwrite=False) is None
+    assert decide_follow(OutputFolder(tmp_path), {"key": ["id"]}, overwrite=False) is None
     assert decide_follow(found, {"key": ["other"]}, overwrite=True) is None
     with pytest.raises(OutputError, match=r"was followed with --key id, not a, b\. Use the same arguments"):
         decide_follow(found, {"key": ["a", "b"]}, overwrite=False)

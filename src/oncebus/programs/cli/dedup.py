@@ -6,7 +6,7 @@ import click
 
 from oncebus.ledger import Ledger
 from oncebus.programs.cli.signals import interrupt_on_sigterm
-from oncebus.programs.dedup.request import Request, check_places, lateness_of
+from oncebus.programs.dedup.request import DedupRequest, check_places, lateness_of
 from oncebus.programs.dedup.sources import FORMATS, local_path
 
 _EXAMPLE = "oncebus dedup orders.jsonl --key id --time at --window '10 minutes' --out unique --duplicates dropped"
@@ -54,7 +54,7 @@ def dedup(
     A row is a duplicate if a row with the same key was kept less than one window away in time. A row with null in a
     key column is never a duplicate. If a run fails or is killed, run it again. A finished run is not repeated.
     """
-    request = Request(
+    request = DedupRequest(
         src,
         key,
         time,

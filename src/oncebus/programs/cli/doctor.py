@@ -8,9 +8,9 @@ from collections import Counter
 
 import click
 
-from oncebus.doctor.findings import Finding, Status, failed, is_passed
-from oncebus.doctor.program import Request, run_checks
-from oncebus.doctor.watchdog import watched
+from oncebus.doctor.findings import Finding, Status, failure, is_passed
+from oncebus.doctor.program import DoctorRequest, run_checks
+from oncebus.doctor.watchdog import watch
 from oncebus.programs.cli.printing import count_text, print_json
 from oncebus.programs.cli.signals import interrupt_on_sigterm
 
@@ -42,10 +42,10 @@ def doctor(
     """
     if master is not None and remote is not None:
         raise click.UsageError("Give either --master or --remote.")
-    request = Request(master or "local[2]", remote, ledger, _parse_settings(settings), timeout)
+    request = DoctorRequest(master or "local[2]", remote, ledger, _parse_settings(settings), timeout)
     interrupt_on_sigterm()
     report = _Report(as_json=as_json)
-    with watched(timeout, report.close_late):
+    with watch(timeout, report.close_late):
         for finding in run_checks(request):
             report.add(finding)
     report.close()
@@ -84,7 +84,7 @@ class _Report:
         """Report that a check hangs, and print the summary."""
         last = f"after '{self.findings[-1].check}'" if self.findings else "at the start"
         advice = "Give a longer --timeout, or look at what hangs: a file system, or Spark's start."
-        self.add(failed("time limit", f"no answer {last}", advice))
+        self.add(failure("time limit", f"no answer {last}", advice))
         self.close()
         sys.stdout.flush()
 

@@ -18,7 +18,7 @@ from oncebus.ledger import Generation, Ledger, LedgerBatch, LedgerMismatch
 from oncebus.programs.dedup import DedupError, frames
 from oncebus.programs.dedup.outputs import Marker, Outputs, decide, fingerprint
 from oncebus.programs.dedup.progress import Display, display, show_summary, speed
-from oncebus.programs.dedup.request import Request
+from oncebus.programs.dedup.request import DedupRequest
 from oncebus.programs.dedup.session import spark_session
 from oncebus.programs.dedup.sources import Sources, find_sources
 from oncebus.spark.places import MOST_PARTS
@@ -28,7 +28,7 @@ _PART_BYTES = 128 << 20
 _PACKED_RATIO = 4
 
 
-def run_batch(request: Request, *, as_json: bool) -> None:
+def run_batch(request: DedupRequest, *, as_json: bool) -> None:
     """Deduplicate the request's files and print a summary. A run that has already finished is not repeated."""
     started = clock.monotonic()
     files = find_sources(request.given, request.format)
@@ -41,7 +41,7 @@ def run_batch(request: Request, *, as_json: bool) -> None:
     )
 
 
-def _run(request: Request, files: Sources, places: Outputs, started: float) -> tuple[Marker, bool]:
+def _run(request: DedupRequest, files: Sources, places: Outputs, started: float) -> tuple[Marker, bool]:
     """Return the marker of the finished run, and whether this run did the work."""
     arguments = request.arguments(files.format)
     wanted = fingerprint(arguments, [(file.path, file.size, file.modified_ns) for file in files.files])
@@ -78,7 +78,7 @@ def _run(request: Request, files: Sources, places: Outputs, started: float) -> t
 
 
 def _write_both(
-    request: Request,
+    request: DedupRequest,
     files: Sources,
     places: Outputs,
     batch: LedgerBatch | None,
@@ -145,7 +145,7 @@ def _refuse_changes(files: Sources) -> None:
         raise DedupError(f"Source '{changed}' changed while it was being read. Run again when it is complete.")
 
 
-def _places(request: Request) -> dict[str, str | None]:
+def _places(request: DedupRequest) -> dict[str, str | None]:
     return {
         "out": str(request.out),
         "duplicates_out": str(request.duplicates) if request.duplicates else None,

@@ -37,7 +37,7 @@ from oncebus.programs.dedup.outputs import (
     write_marker,
 )
 from oncebus.programs.dedup.progress import Display, display, show_summary, speed
-from oncebus.programs.dedup.request import Request
+from oncebus.programs.dedup.request import DedupRequest
 from oncebus.programs.dedup.session import spark_session
 from oncebus.programs.dedup.sources import find_sources, local_path, outermost
 from oncebus.values import disk
@@ -49,7 +49,7 @@ _PATIENCE_SECONDS = 20.0
 class _BatchWriter:
     """Writes the new rows and the duplicates of each batch, and counts them."""
 
-    def __init__(self, request: Request, format_name: str, places: Outputs, shown: Display) -> None:
+    def __init__(self, request: DedupRequest, format_name: str, places: Outputs, shown: Display) -> None:
         self.counts = {"rows": 0, "new": 0, "duplicates": 0, "without_key": 0}
         self.batches = 0
         self._request, self._format, self._places, self._shown = request, format_name, places, shown
@@ -82,7 +82,7 @@ class _BatchWriter:
             move_parts(staging, folder, prefix)
 
 
-def run_follow(request: Request, *, as_json: bool) -> None:
+def run_follow(request: DedupRequest, *, as_json: bool) -> None:
     """Follow folders until SIGINT or SIGTERM, then print a summary of everything since the start."""
     started = clock.monotonic()
     folders = tuple(dict.fromkeys(local_path(text, "Source") for text in request.given))
@@ -130,7 +130,7 @@ def run_follow(request: Request, *, as_json: bool) -> None:
     show_summary(summary, as_json=as_json, title="oncebus dedup --follow (since this start)")
 
 
-def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, list[Path]]:
+def _known_stream(request: DedupRequest, places: Outputs) -> tuple[Marker | None, list[Path]]:
     """Return the marker of the stream that wrote these folders, or None, and the folders to empty first."""
     found = places.find()
     main = found[0].marker
@@ -151,7 +151,7 @@ def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, lis
     return known, [place.folder for place in unwanted]
 
 
-def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
+def _new_stream(request: DedupRequest, spark: SparkSession, ledger: str) -> Marker:
     files = find_sources(request.given, request.format)
     schema = frames.read_schema(spark, files)
     messages = frames.read_batch(spark, files, schema, request)

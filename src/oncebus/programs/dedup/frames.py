@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from oncebus.ledger import LedgerBatch
 from oncebus.programs.dedup.lines import STRICT, TIMES, check_keys, parse_line, with_all_digits, with_fields
-from oncebus.programs.dedup.request import Request
+from oncebus.programs.dedup.request import DedupRequest
 from oncebus.programs.dedup.sources import Sources, outer_first
 from oncebus.spark import detect_duplicates
 from oncebus.spark.columns import IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME
@@ -55,7 +55,7 @@ def read_schema(spark: SparkSession, sources: Sources) -> T.StructType:
     return reader.load(_paths(sources)).schema
 
 
-def read_batch(spark: SparkSession, sources: Sources, schema: T.StructType, request: Request) -> DataFrame:
+def read_batch(spark: SparkSession, sources: Sources, schema: T.StructType, request: DedupRequest) -> DataFrame:
     """Return the rows of exactly the listed files."""
     reader = spark.read.options(**_READ_OPTIONS[sources.format])
     reader = reader.format("text") if sources.format == "json" else reader.format(sources.format).schema(schema)
@@ -68,7 +68,7 @@ def read_stream(
     format_name: str,
     schema: T.StructType,
     partitions: Sequence[str],
-    request: Request,
+    request: DedupRequest,
 ) -> DataFrame:
     """Return the rows of the existing and future files of the folders, each file once, whatever its date."""
     reader = spark.readStream.options(**_READ_OPTIONS[format_name], **_STREAM_OPTIONS)
@@ -84,7 +84,7 @@ def read_stream(
 
 
 def detect(
-    messages: DataFrame, request: Request, ledger: str | LedgerBatch | None = None, parts: int | None = None
+    messages: DataFrame, request: DedupRequest, ledger: str | LedgerBatch | None = None, parts: int | None = None
 ) -> DataFrame:
     """Mark the duplicates among the messages, as the request asks. See `detect_duplicates`."""
     return detect_duplicates(
@@ -118,7 +118,7 @@ def write(rows: DataFrame, format_name: str, folder: Path) -> None:
         disk.replace(file, file.with_suffix(".json"))
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a column's name in backticks. Without them Spark reads a dot as access to a field."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -145,7 +145,7 @@ def _rows(
     format_name: str,
     roots: Sequence[Path],
     partitions: Sequence[str],
-    request: Request,
+    request: DedupRequest,
 ) -> DataFrame:
     """Return the columns that detection needs, and `ROW`. A field or column of the files hides a folder of its name."""
     names = {folder: unquote(folder) for folder in partitions if unquote(folder) not in schema.names}
@@ -158,20 +158,20 @@ def _rows(
         rows = _parse_lines(read, schema, folders, needed, request)
     else:
         named = read.select("*", *folders)
-        rows = named.select(*map(quoted, needed), F.struct(*map(quoted, named.columns)).alias(ROW))
+        rows = named.select(*map(quote, needed), F.struct(*map(quote, named.columns)).alias(ROW))
     rows = _with_type(rows, request.time, "time", "timestamp", "a timestamp like 2026-01-31T12:00:00Z")
     rows = _with_type(rows, request.window, "window", "bigint", "a whole number of microseconds")
     return _with_type(rows, request.sequence or "", "sequence", "bigint", "a whole number")
 
 
 def _parse_lines(
-    read: DataFrame, schema: T.StructType, folders: Sequence[Column], needed: Sequence[str], request: Request
+    read: DataFrame, schema: T.StructType, folders: Sequence[Column], needed: Sequence[str], request: DedupRequest
 ) -> DataFrame:
     fields = with_all_digits(T.StructType([schema[name] for name in needed if name in schema.names]))
     line = F.col(_LINE)
     # Spark's reader of JSON skips empty lines too.
     lines = read.where(line.rlike(r"\S")).select(*folders, parse_line(line, fields).alias(_PARSED), line.alias(ROW))
-    values = [F.col(quoted(name)) for name in lines.columns[: len(folders)]]
+    values = [F.col(quote(name)) for name in lines.columns[: len(folders)]]
     rows = lines.select(f"{_PARSED}.*", *values, with_fields(F.col(ROW), values).alias(ROW))
     texts = [name for name in request.key if isinstance(_type_of(fields, name), T.StringType)]
     return rows.withColumn(ROW, check_keys(F.col(ROW), [_column(rows.columns, name) for name in texts]))
@@ -203,7 +203,7 @@ def _with_type(rows: DataFrame, name: str, role: str, kind: str, wanted: str) ->
     """Return the rows with a column of text converted to a type. Invalid text makes the query fail."""
     if name not in rows.columns or not isinstance(rows.schema[name].dataType, T.StringType):
         return rows
-    text = F.col(quoted(name))
+    text = F.col(quote(name))
     value = text.try_cast(kind)
     problem = F.concat(F.lit(f"The {role} column '{name}' holds '"), text, F.lit(f"', which is not {wanted}."))
     return rows.withColumn(name, F.when(text.isNotNull() & value.isNull(), F.raise_error(problem)).otherwise(value))
@@ -211,7 +211,7 @@ def _with_type(rows: DataFrame, name: str, role: str, kind: str, wanted: str) ->
 
 def _column(columns: Sequence[str], name: str) -> Column:
     """Return a column, or a field of a struct, as `detect_duplicates` understands its name."""
-    return F.col(quoted(name) if name in columns else name)
+    return F.col(quote(name) if name in columns else name)
 
 
 def _type_of(schema: T.DataType, name: str) -> T.DataType | None:

@@ -75,7 +75,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OutputFolder:
     """The content of an output folder: the marker if any, the part files of oncebus, and the first foreign file."""
 
     folder: Path
@@ -107,10 +107,10 @@ def fingerprint(arguments: Mapping[str, Any], files: Sequence[tuple[str, int, in
     return hashlib.sha256(json.dumps([arguments, files], sort_keys=True).encode()).hexdigest()
 
 
-def inspect(folder: Path) -> Found:
+def inspect(folder: Path) -> OutputFolder:
     """Return the content of an output folder. Raises `OutputError` if it is not a folder."""
     if not folder.exists():
-        return Found(folder)
+        return OutputFolder(folder)
     if not folder.is_dir():
         raise OutputError(f"Output '{folder}' is not a folder.")
     names = sorted(os.listdir(folder))
@@ -119,16 +119,16 @@ def inspect(folder: Path) -> Found:
         try:
             marker = Marker.from_json((folder / MARKER).read_bytes())
         except (ValueError, TypeError):
-            return Found(folder, foreign=MARKER)
+            return OutputFolder(folder, foreign=MARKER)
     own = [name for name in names if _is_ours(folder, name, marker)]
     foreign = next((name for name in names if name not in own), None)
     files = {name: (folder / name).stat().st_size for name in own if name.startswith("part-")}
-    return Found(folder, marker, files, foreign)
+    return OutputFolder(folder, marker, files, foreign)
 
 
 def decide(
-    out: Found,
-    duplicates: Found | None,
+    out: OutputFolder,
+    duplicates: OutputFolder | None,
     wanted: str,
     is_committed: Callable[[Marker], bool],
     *,
@@ -164,7 +164,7 @@ def decide(
     return RunPlan(leftovers=tuple(leftovers), replacing=tuple(replacing))
 
 
-def decide_follow(found: Found, arguments: Mapping[str, Any], *, overwrite: bool) -> Marker | None:
+def decide_follow(found: OutputFolder, arguments: Mapping[str, Any], *, overwrite: bool) -> Marker | None:
     """Return the marker of the stream to continue, or None to start a new stream.
 
     Raises `OutputError` if the folder contains something else, or if other arguments were used, without `overwrite`.
@@ -177,8 +177,8 @@ def decide_follow(found: Found, arguments: Mapping[str, Any], *, overwrite: bool
         if not overwrite:
             name = changed[0]
             raise OutputError(
-                f"Output '{found.folder}' was followed with --{name} {_shown(marker.arguments.get(name))}, not "
-                f"{_shown(arguments[name])}. Use the same arguments, or give a new folder."
+                f"Output '{found.folder}' was followed with --{name} {_as_text(marker.arguments.get(name))}, not "
+                f"{_as_text(arguments[name])}. Use the same arguments, or give a new folder."
             )
     elif not found.is_empty and not overwrite:
         raise OutputError(_refusal(found, is_ours=False))
@@ -212,7 +212,7 @@ class Outputs:
             _remove_staging(folder)
         self._locks.close()
 
-    def find(self) -> list[Found]:
+    def find(self) -> list[OutputFolder]:
         """Return the current content of the folders."""
         return [inspect(folder) for folder in self.folders]
 
@@ -352,7 +352,7 @@ def _is_ours(folder: Path, name: str, marker: Marker | None) -> bool:
     return name == STATE and all(inner.startswith(_STAGING) for inner in os.listdir(folder / STATE))
 
 
-def _refusal(found: Found, *, is_ours: bool) -> str:
+def _refusal(found: OutputFolder, *, is_ours: bool) -> str:
     if found.foreign is not None and (found.marker is None or is_ours):
         content = f"'{found.foreign}', which is not from this run"
     elif found.marker is not None and found.marker.state == "follow":
@@ -362,7 +362,7 @@ def _refusal(found: Found, *, is_ours: bool) -> str:
     return f"Output '{found.folder}' contains {content}. Give a new folder or --overwrite."
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else "(none)" if value is None else str(value)
 
 

@@ -138,7 +138,7 @@ def show_summary(summary: Mapping[str, Any], *, as_json: bool, title: str) -> No
     table.add_column(overflow="fold")
     for name, value in summary.items():
         if value is not None and not isinstance(value, bool):
-            table.add_row(name.replace("_", " "), _shown(value))
+            table.add_row(name.replace("_", " "), _as_text(value))
     Console().print(table)
 
 
@@ -154,7 +154,7 @@ def speed(rows: int, seconds: float, working: float) -> dict[str, Any]:
     }
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if isinstance(value, float) else str(value)

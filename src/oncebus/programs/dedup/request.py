@@ -14,7 +14,7 @@ from oncebus.values.durations import NotADuration, checked_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DedupRequest:
     """The sources, options and folders of a run, checked as far as possible without Spark."""
 
     given: tuple[str, ...]
@@ -77,7 +77,7 @@ def is_duration(text: str) -> bool:
     return True
 
 
-def check_places(request: Request, given: tuple[Path, ...]) -> None:
+def check_places(request: DedupRequest, given: tuple[Path, ...]) -> None:
     """Raise `DedupError` if one folder is inside another: it would be read or deleted together with the outer one."""
     named = [*(("Source", path) for path in given), *(("Output", path) for path in request.folders)]
     if request.ledger is not None and Path(request.ledger).is_absolute():
