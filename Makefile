@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-programs check lint types torture history test-compat bench bench-quick bench-broker docs dist image test-image clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-programs check lint types torture history simulate test-compat bench bench-quick bench-broker docs dist image test-image clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,10 @@ torture: setup test-programs ## run the long tests (kills, fuzzing, many connect
 # HISTORY_SEED and HISTORY_FAULTS play one again; FILE checks one that was written before.
 history: setup ## use the broker at random under random faults, and check the history
 	$(BIN)/python -m tests.history $(FILE)
+
+# SEED begins elsewhere, LIVES or MINUTES end it.
+simulate: setup ## live lives of a broker on virtual time, with power cuts and other faults, each from its seed
+	$(BIN)/python -m tests.simulation --seed $(or $(SEED),$(shell date +%s)) --lives $(or $(LIVES),1000) --minutes $(or $(MINUTES),10)
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.
 test-compat: java ## run the operator's tests on the oldest supported PySpark

@@ -167,7 +167,7 @@ class PlannedClient:
                     for each in locked
                 ),
             ]
-            with self._recorded_together(operations) as answers:
+            with self._recorder.together(self._name, operations) as answers:
                 if problem is not None:
                     raise problem
                 answers[0].result["numbers"] = numbers
@@ -181,19 +181,6 @@ class PlannedClient:
             pairs = zip(messages, numbers, strict=True)
             self._scheduled += [(step.entity, each.uid, number) for each, number in pairs if number is not None]
         return answers[0].outcome
-
-    @contextmanager
-    def _recorded_together(self, operations: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[list[Answer]]:
-        """Record operations that the block does together: all have its outcome."""
-        opened = [self._recorded(kind, **args) for kind, args in operations]
-        answers = [each.__enter__() for each in opened]
-        problem: Exception | None = None
-        try:
-            yield answers
-        except (Refused, Unanswered, OSError) as error:
-            problem = Unanswered(repr(error)) if isinstance(error, OSError) else error
-        for each in reversed(opened):
-            each.__exit__(None if problem is None else type(problem), problem, None)
 
     def _cancel(self, pick: float) -> None:
         if not self._scheduled:

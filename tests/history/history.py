@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
@@ -86,21 +85,31 @@ class Answer:
 
 
 class Recorder:
-    """Writes a history. Thread-safe."""
+    """Writes a history, line by line. Thread-safe."""
 
-    def __init__(self, path: Path, seed: int, faults: str) -> None:
-        """Start a history. The seed and `faults`, as requested, are recorded for a replay."""
-        self.path = path
-        self._began = time.monotonic_ns()
-        self.wall = time.time_ns() // 1000
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        seed: int,
+        faults: str,
+        *,
+        passed: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        """Start a history. The seed and `faults`, as requested, are recorded for a replay.
+
+        The clocks are in microseconds; `passed` is never set.
+        """
+        self._passed = passed
+        self._began = passed()
         self._lock = threading.Lock()
-        self._file = path.open("w", buffering=1)
+        self._write_line = write
         self._next = 0
-        self._write({"seed": seed, "faults": faults, "began": self.wall})
+        self._write({"seed": seed, "faults": faults, "began": wall()})
 
     def now(self) -> int:
         """Return the microseconds since the history began, on a monotonic clock."""
-        return (time.monotonic_ns() - self._began) // 1000
+        return self._passed() - self._began
 
     @contextmanager
     def operation(self, client: str, kind: str, **args: Any) -> Iterator[Answer]:
@@ -123,11 +132,21 @@ class Recorder:
             with self._lock:
                 self._write({**line, "at": self.now()})
 
-    def close(self) -> None:
-        self._file.close()
+    @contextmanager
+    def together(self, client: str, operations: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[list[Answer]]:
+        """Record operations that the block does together: all have its outcome."""
+        opened = [self.operation(client, kind, **args) for kind, args in operations]
+        answers = [each.__enter__() for each in opened]
+        problem: Exception | None = None
+        try:
+            yield answers
+        except (Refused, Unanswered, OSError) as error:
+            problem = Unanswered(repr(error)) if isinstance(error, OSError) else error
+        for each in reversed(opened):
+            each.__exit__(None if problem is None else type(problem), problem, None)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
+        self._write_line(json.dumps(line) + "\n")
 
 
 def read(lines: Iterable[str]) -> History:

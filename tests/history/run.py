@@ -46,9 +46,10 @@ class Ran:
 
 def run(folder: Path, seed: int, asked: str) -> Ran:
     """Run the plans of a seed while the given faults happen, then receive all remaining messages."""
-    recorder = Recorder(folder / f"history-{seed}.jsonl", seed, asked)
+    path = folder / f"history-{seed}.jsonl"
     hit: Counter[str] = Counter()
-    try:
+    with path.open("w", buffering=1) as file:
+        recorder = Recorder(file.write, seed, asked)
         with serving(folder) as service:
             with _clients(service, recorder, seed):
                 # Let the first messages through before the first fault.
@@ -64,10 +65,8 @@ def run(folder: Path, seed: int, asked: str) -> Ran:
             _drain(service, recorder)
             _look(service.http, recorder)
             output = service.output()
-    finally:
-        recorder.close()
-    with recorder.path.open() as lines:
-        return Ran(read(lines), recorder.path, output, hit)
+    with path.open() as lines:
+        return Ran(read(lines), path, output, hit)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ TIDY_EVERY = 4
 """The number of runs of a part between two tidyings. Looking for work costs as much as judging a small batch."""
 
 _RUNS_SINCE_TIDY: Counter[tuple[str, int, int]] = Counter()
-_KEY_WRITER = OwnThread("keys")
+KEY_WRITER = OwnThread("keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TaskFolders:
 
 
 def process_part(
-    part: Part, folders: TaskFolders, ledger: TaskLedger, writer: Writer, batch: int, beside: OwnThread = _KEY_WRITER
+    part: Part, folders: TaskFolders, ledger: TaskLedger, writer: Writer, batch: int, beside: OwnThread = KEY_WRITER
 ) -> int:
     """Judge and route one part of a batch, publish it in the outbox, and return its number of inbox rows.
 

@@ -14,9 +14,10 @@ from oncebus.engine.agreement import check_ledger, check_no_repair
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Outbox
 from oncebus.ledger import Committed, Ledger, Owner, Writer
-from oncebus.pipeline.batch import TaskFolders, process_part
+from oncebus.pipeline.batch import KEY_WRITER, TaskFolders, process_part
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.planning import Part, Planner
+from oncebus.values.threads import OwnThread
 
 IDLE_SECONDS = 0.002
 
@@ -75,8 +76,10 @@ class LocalDriver:
     next one begins after the newest complete entry of the outbox.
     """
 
-    def __init__(self, folders: Folders, *, shards: int) -> None:
+    def __init__(self, folders: Folders, *, shards: int, beside: OwnThread | None = None) -> None:
+        """`beside` writes keys; by default, the thread of all tasks of this process does."""
         self.is_paused = False
+        self._beside = beside or KEY_WRITER
         self._planner = Planner(folders.inbox, folders.catalogue, shards=shards, tasks=shards)
         self._after, self._folders, self._ledger, _, follows = begin_query(folders, is_local=True)
         self._writer = Writer(uuid.uuid4().hex, uuid.uuid4().hex, Owner.this_process(), follows, has_ended=True)
@@ -90,7 +93,7 @@ class LocalDriver:
 
     def process(self, part: Part, batch: int) -> int:
         """Make an attempt at a part of a micro-batch, as a task does. Return its number of inbox rows."""
-        return process_part(part, self._folders, self._ledger, self._writer, batch)
+        return process_part(part, self._folders, self._ledger, self._writer, batch, self._beside)
 
     def finish(self, batch: MicroBatch) -> None:
         """Continue after a micro-batch, all of whose parts are processed."""
