@@ -25,9 +25,9 @@ def _detecting(window: str) -> dict[str, Any]:
 
 def create_all(catalogue: Catalogue, now: int) -> Catalogue:
     """Create all entities. Forwarding targets come first."""
-    catalogue = catalogue.created(Queue(name="target", **_LOCKED, **_detecting("P1D")), now)
+    catalogue = catalogue.create(Queue(name="target", **_LOCKED, **_detecting("P1D")), now)
     for name in ("end", "collected"):
-        catalogue = catalogue.created(Queue(name=name, **_LOCKED), now)
+        catalogue = catalogue.create(Queue(name=name, **_LOCKED), now)
     for sink in SINKS.values():
         catalogue = _create(catalogue, sink, now)
     return catalogue
@@ -41,14 +41,14 @@ def _create(catalogue: Catalogue, sink: Sink, now: int) -> Catalogue:
         queue = Queue(
             name=sink.name, forward_to=sink.forwards_to, requires_session=sink.has_sessions, **_LOCKED, **detection
         )
-        return catalogue.created(queue, now)
-    catalogue = catalogue.created(Topic(name=sink.name, **detection), now)
+        return catalogue.create(queue, now)
+    catalogue = catalogue.create(Topic(name=sink.name, **detection), now)
     for name in sink.subscriptions:
         place = sink.place(name)
         colour = COLOURS[0] if place == CHANGING else RULES.get(place)
         rules = None if colour is None else [_rule_of(colour)]
         made = Subscription(topic=sink.name, name=name, forward_to=OUTLETS.get(place), **_LOCKED)
-        catalogue = catalogue.created(made, now, rules)
+        catalogue = catalogue.create(made, now, rules)
     return catalogue
 
 
@@ -59,12 +59,12 @@ def create(queue: str) -> Change:
 
 def delete(queue: str) -> Change:
     """Delete a queue, unless an earlier attempt did."""
-    return lambda catalogue, _: catalogue.deleted(Queue(name=queue)) if catalogue.find(queue) else catalogue
+    return lambda catalogue, _: catalogue.delete(Queue(name=queue)) if catalogue.find(queue) else catalogue
 
 
 def change_window(queue: str, window: str) -> Change:
     """Change the detection window of a queue."""
-    return lambda catalogue, now: catalogue.updated(
+    return lambda catalogue, now: catalogue.update(
         replace(catalogue.queue(queue), duplicate_detection_history_time_window=WINDOWS[window] * SECOND), now
     )
 
