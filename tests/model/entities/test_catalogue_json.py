@@ -53,7 +53,7 @@ def test_the_text_has_the_documented_layout() -> None:
         '{"format": "oncebus catalogue 1", "version": 3, "namespace": "oncebus", "tier": "Standard", "next_id": 4,'
         ' "entities": ['
     )
-    assert lines[1].startswith('{"is": "queue", "name": "orders", "id": 1, "lock_duration": 60000000,')
+    assert lines[1].startswith('{"is": "queue", "name": "orders", "id": 1, "default_message_time_to_live": 9223')
     assert '"rules": [{"name": "$Default", "filter": {"is": "true"}, "action": null, "created_at": 3}]' in lines[3]
     assert lines[4:] == ["]}"]
 

@@ -62,37 +62,16 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """A queue. `max_message_size_in_kilobytes` is None for the default of the tier.
-
-    `detection_key` is None for the MessageId: see `oncebus.model.entities.detection_keys`. `forward_scheme` is the
-    scheme in which the forward targets were written.
-    """
+class _Described:
+    """What queues, topics and subscriptions share."""
 
     name: str
     id: int = NO_ID
-    lock_duration: int = DEFAULT_LOCK_DURATION
-    max_size_in_megabytes: int = DEFAULT_MAX_SIZE_IN_MEGABYTES
-    requires_duplicate_detection: bool = False
-    requires_session: bool = False
     default_message_time_to_live: int = NO_LIMIT
-    dead_lettering_on_message_expiration: bool = False
-    duplicate_detection_history_time_window: int = DEFAULT_WINDOW
-    max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
     enable_batched_operations: bool = True
-    is_anonymous_accessible: bool = False
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
     status: EntityStatus = EntityStatus.ACTIVE
-    forward_to: str | None = None
-    forward_dead_lettered_messages_to: str | None = None
-    forward_scheme: str = "sb"
     user_metadata: str | None = None
-    support_ordering: bool = True
     auto_delete_on_idle: int = NO_LIMIT
-    enable_partitioning: bool = False
-    enable_express: bool = False
-    max_message_size_in_kilobytes: int | None = None
-    detection_key: str | None = None
     created_at: int = 0
     updated_at: int = 0
 
@@ -100,6 +79,25 @@ class Queue:
     def path(self) -> str:
         """Return the path that addresses the entity."""
         return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TakesSends(_Described):
+    """What queues and topics share. `max_message_size_in_kilobytes` is None for the default of the tier.
+
+    `detection_key` is None for the MessageId: see `oncebus.model.entities.detection_keys`.
+    """
+
+    max_size_in_megabytes: int = DEFAULT_MAX_SIZE_IN_MEGABYTES
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: int = DEFAULT_WINDOW
+    is_anonymous_accessible: bool = False
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    support_ordering: bool = True
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    max_message_size_in_kilobytes: int | None = None
+    detection_key: str | None = None
 
     @property
     def window(self) -> int | None:
@@ -108,42 +106,23 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic. `max_message_size_in_kilobytes` is None for the default of the tier.
+class Queue(_TakesSends):
+    """A queue. `forward_scheme` is the scheme in which the forward targets were written."""
 
-    `detection_key` is None for the MessageId: see `oncebus.model.entities.detection_keys`.
-    """
+    lock_duration: int = DEFAULT_LOCK_DURATION
+    requires_session: bool = False
+    dead_lettering_on_message_expiration: bool = False
+    max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    forward_scheme: str = "sb"
 
-    name: str
-    id: int = NO_ID
-    default_message_time_to_live: int = NO_LIMIT
-    max_size_in_megabytes: int = DEFAULT_MAX_SIZE_IN_MEGABYTES
-    requires_duplicate_detection: bool = False
-    duplicate_detection_history_time_window: int = DEFAULT_WINDOW
-    enable_batched_operations: bool = True
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic(_TakesSends):
+    """A topic. Its subscriptions are entities of their own."""
+
     filtering_messages_before_publishing: bool = False
-    is_anonymous_accessible: bool = False
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-    status: EntityStatus = EntityStatus.ACTIVE
-    user_metadata: str | None = None
-    support_ordering: bool = True
-    auto_delete_on_idle: int = NO_LIMIT
-    enable_partitioning: bool = False
-    enable_express: bool = False
-    max_message_size_in_kilobytes: int | None = None
-    detection_key: str | None = None
-    created_at: int = 0
-    updated_at: int = 0
-
-    @property
-    def path(self) -> str:
-        """Return the path that addresses the entity."""
-        return self.name
-
-    @property
-    def window(self) -> int | None:
-        """Return the duplicate detection window, or None without detection."""
-        return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,32 +188,23 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(_Described):
     """A subscription to the topic named in `topic`. Its rules are in the order of their creation.
 
     `forward_scheme` is the scheme in which the forward targets were written.
     """
 
     topic: str
-    name: str
-    id: int = NO_ID
     topic_id: int = NO_ID
     lock_duration: int = DEFAULT_LOCK_DURATION
     requires_session: bool = False
-    default_message_time_to_live: int = NO_LIMIT
     dead_lettering_on_message_expiration: bool = False
     dead_lettering_on_filter_evaluation_exceptions: bool = True
     max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
-    enable_batched_operations: bool = True
-    status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
     forward_scheme: str = "sb"
-    user_metadata: str | None = None
-    auto_delete_on_idle: int = NO_LIMIT
     rules: tuple[Rule, ...] = ()
-    created_at: int = 0
-    updated_at: int = 0
 
     @property
     def path(self) -> str:
