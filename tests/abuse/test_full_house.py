@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.protocols.servicebus.limits import Limits
+from oncebus.protocols.servicebus.limits import AmqpLimits
 
 from .gateways import running_gateway
 from .house import Role, full_of
@@ -28,7 +28,7 @@ def percentile(values: list[float], share: float) -> float:
     [
         pytest.param(50, 20, 50, 20, id="50"),
         # A victim has one connection, and two while it changes to a new one.
-        pytest.param(Limits().connections - 4, 2000, 5000, ROUNDS, id="5000", marks=pytest.mark.torture),
+        pytest.param(AmqpLimits().connections - 4, 2000, 5000, ROUNDS, id="5000", marks=pytest.mark.torture),
     ],
 )
 def test_no_send_fails_in_a_full_house(
@@ -57,5 +57,5 @@ def test_no_send_fails_in_a_full_house(
             print(f"{len(seconds)} sends over {protocol}: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
         print(f"{connections} connections; strangers were cut {unknown.cut} times")
         assert (waiting.cut, signed_in.cut) == (0, 0)
-        limit = (clients + min(strangers, Limits().strangers)) * EACH + 50 * MEGABYTE
+        limit = (clients + min(strangers, AmqpLimits().strangers)) * EACH + 50 * MEGABYTE
         watch.stays_below(limit, f"{clients} clients, {receivers} of them receivers, and {strangers} strangers")

@@ -21,7 +21,7 @@ UNITS = {"": 1, "s": 1, "KB": 1 << 10, "MB": 1 << 20}
 # A value, followed by its constant.
 CELLS = re.compile(r"\| (?P<number>[0-9.]+)(?: (?P<unit>s|KB|MB))? \| `(?P<name>oncebus\.[\w.]+)`")
 MODULES = (amqp_limits, listening, transactions)
-LIMITS = (oncebus.protocols.servicebus.limits.Limits, oncebus.protocols.http.limits.Limits)
+LIMITS = (oncebus.protocols.servicebus.limits.AmqpLimits, oncebus.protocols.http.limits.Limits)
 NOT_BOUNDS = {
     "oncebus.amqp.limits.MEGABYTE",
     # Imported there, or a text.

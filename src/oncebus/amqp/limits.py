@@ -19,10 +19,10 @@ UNTRUSTED_MESSAGES = 200
 """WebSocket frames of any kind. An empty one costs ten times the work of an empty frame of AMQP."""
 UNTRUSTED_WORK = 16_384
 """Work for the frames of a peer that has not authenticated, counted as `STEP_WORK`."""
-UNTRUSTED_TURN_SECONDS = 0.002
-"""Time in one turn of the event loop for the input of all peers that have not authenticated."""
+UNTRUSTED_READING_SECONDS = 0.002
+"""Time in one iteration of the event loop for the input of all peers that have not authenticated."""
 UNTRUSTED_READ_BYTES = 16 * 1024
-"""Bytes that one turn of the event loop reads from a peer that has not authenticated."""
+"""Bytes that one iteration of the event loop reads from a peer that has not authenticated."""
 UNTRUSTED_SESSIONS = 16
 UNTRUSTED_LINKS = 32
 UNTRUSTED_FRAME_ELEMENTS = 256
@@ -51,8 +51,8 @@ MOST_UNSETTLED = 50_000
 MOST_LAPSED = 10_000
 """Deliveries of a session whose lock expired before they were settled, remembered to answer a late settlement."""
 
-TURN_SECONDS = 0.005
-"""Time in one turn of the event loop for the input of all authenticated peers."""
+READING_SECONDS = 0.005
+"""Time in one iteration of the event loop for the input of all authenticated peers."""
 STEP_WORK = 256
 """Work for the frames of one peer before others have their turn. A transfer, flow, disposition or heartbeat is 1."""
 FRAME_WORK = 64
@@ -67,7 +67,7 @@ DRAINED_BYTES = 64 * 1024
 WEBSOCKET_STEP_BYTES = 2048
 """Bytes of a WebSocket that are parsed before others have their turn. They may be hundreds of frames."""
 WEBSOCKET_READ_BYTES = 32 * 1024
-"""Bytes that one turn of the event loop reads from a WebSocket, or keeps of an unread connection with TLS."""
+"""Bytes that one iteration of the event loop reads from a WebSocket, or keeps of an unread connection with TLS."""
 
 MOST_HELD_BYTES = 64 * 1024
 """Bytes that a peer may send before SASL is answered."""

@@ -97,7 +97,7 @@ class Receiving(BrokerBase):
         )
         if found and address.sub_queue is SubQueue.MAIN:
             self._observe(found)
-        return await self._handed_out(entity, found, mode, began)
+        return await self._hand_out(entity, found, mode, began)
 
     def dispatcher(self, entity: int, address: Address, mode: Mode) -> Dispatcher[Received]:
         """Return the dispatcher that deals the messages of an entity, to join it at once."""
@@ -155,7 +155,7 @@ class Receiving(BrokerBase):
             ),
             unwanted=lambda messages: self._put_back(entity, messages),
         )
-        return await self._handed_out(entity, found, mode, began)
+        return await self._hand_out(entity, found, mode, began)
 
     async def settle(
         self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
@@ -321,11 +321,11 @@ class Receiving(BrokerBase):
                 self._core.background.start(dispatcher.source.put_back(call.items))
             raise
 
-    async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode, began: int) -> list[Received]:
+    async def _hand_out(self, entity: Entity, messages: Sequence[Message], mode: Mode, began: int) -> list[Received]:
         try:
             whole = await with_bodies(messages, self._core.bodies)
             if mode is Mode.RECEIVE_AND_DELETE:
-                whole = await self._deleted(entity, whole)
+                whole = await self._complete_deleted(entity, whole)
             self._core.tracing.delivered([each.message for each in whole], began)
             return whole
         except asyncio.CancelledError:
@@ -338,7 +338,7 @@ class Receiving(BrokerBase):
         now = max(self.clock.steady(), self.clock.last)
         self.latencies.end_to_end.observe_all([now - each.enqueued for each in messages if each.deliveries == 1])
 
-    async def _deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
+    async def _complete_deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
         """Complete messages that were locked while their body file was read.
 
         Return the messages that are deleted now.

@@ -40,7 +40,7 @@ from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.programs.serve.gateway import tls_context
 from oncebus.protocols.http import Tls, listen, server
-from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.protocols.servicebus import AmqpLimits, ServiceBusServer, make_server
 from oncebus.protocols.servicebus.messages import incoming_message
 from oncebus.protocols.servicebus.upgrade import Upgrade
 from oncebus.values.settings import Settings
@@ -270,7 +270,7 @@ def running_bus(
     time: FakeTime | None = None,
     *,
     tier: Tier = Tier.STANDARD,
-    limits: Limits | None = None,
+    limits: AmqpLimits | None = None,
     transport: Transport = Transport.TCP,
 ) -> Iterator[Bus]:
     """Run a bus for the block. Its own clock, if it has one, starts at the current time, which clients use."""

@@ -20,7 +20,7 @@ from oncebus.engine.folders import Folders
 from oncebus.model.access import make_token
 from oncebus.model.entities import Queue
 from oncebus.pipeline.driver import LocalDriver
-from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.protocols.servicebus import AmqpLimits, ServiceBusServer, make_server
 from oncebus.protocols.servicebus.connection import ClientConnection
 from oncebus.protocols.servicebus.transport import Wire
 from oncebus.values.durations import HOUR
@@ -182,7 +182,7 @@ def request(operation: str, body: Any, own: dict[str, object] | None = None, **p
 
 
 @asynccontextmanager
-async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
+async def _stage(data: Path, limits: AmqpLimits | None) -> AsyncIterator[Stage]:
     time = FakeTime()
     pipeline = LocalDriver(Folders(data), shards=SHARDS)
     async with running_broker(data, time, pipeline=pipeline) as broker:
@@ -191,7 +191,7 @@ async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
         await server.stop()
 
 
-def play(data: Path, scenario: Callable[[Stage], Awaitable[None]], limits: Limits | None = None) -> None:
+def play(data: Path, scenario: Callable[[Stage], Awaitable[None]], limits: AmqpLimits | None = None) -> None:
     """Run a scenario on its own stage, which has the queue `orders`."""
 
     async def run() -> None:

@@ -13,8 +13,7 @@ from oncebus.amqp.types import Symbol, Timestamp
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Settlement
 from oncebus.model.entities import Catalogue, Subscription, Topic
-from oncebus.protocols.servicebus.messages import SCHEDULED_TIME, incoming_message
-from oncebus.protocols.servicebus.times import timestamp
+from oncebus.protocols.servicebus.messages import SCHEDULED_TIME, incoming_message, timestamp
 from oncebus.values.durations import HOUR
 from tests.amqp.client import credit
 

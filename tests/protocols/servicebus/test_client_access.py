@@ -26,7 +26,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from oncebus.model.access import AuthorizationRule, Right, make_token
 from oncebus.model.entities import EntityStatus, Queue
-from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus import AmqpLimits
 from oncebus.values.durations import HOUR, SECOND
 from tests.broker.in_process import FakeTime
 
@@ -195,7 +195,7 @@ def renew(bus: Bus, receiver: ServiceBusReceiver) -> None:
 
 
 def test_a_connected_client_is_notified_when_the_server_stops(tmp_path: Path) -> None:
-    with running_bus(tmp_path, limits=Limits(closing_seconds=0.1)) as bus:
+    with running_bus(tmp_path, limits=AmqpLimits(closing_seconds=0.1)) as bus:
         receiver = bus.receiver(bus.queue())
         bus.run(bus.server.stop())
         with pytest.raises(ServiceBusConnectionError):

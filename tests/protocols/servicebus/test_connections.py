@@ -24,7 +24,7 @@ from oncebus.model.access import (
     WhichKey,
     make_token,
 )
-from oncebus.protocols.servicebus import Limits, server
+from oncebus.protocols.servicebus import AmqpLimits, server
 from oncebus.protocols.servicebus.connection import ClientConnection
 from oncebus.values.durations import HOUR, MINUTE, SECOND
 from tests.amqp.client import BEGIN, OPEN, frames, receiver, written
@@ -70,7 +70,7 @@ class Peer:
         """Open the connection with a key."""
         self.answers()
         self.client.credentials.sign_in(f"\0{rule.name}\0{rule.primary_key}".encode())
-        self.client._trusted()
+        self.client._note_trusted()
 
 
 def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
@@ -85,16 +85,16 @@ def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
         known = [Peer(stage) for _ in range(2)]
         assert disconnected(strangers) == [True] * 10
         for each in known:
-            each.client._trusted()
+            each.client._note_trusted()
         strangers = [Peer(stage) for _ in range(10)]
         assert disconnected([*known, *strangers]) == [False] * 2 + [True] * 8 + [False] * 2
         third = Peer(stage)
-        third.client._trusted()
+        third.client._note_trusted()
         assert stage.server.counts.connections == 4
         # Now the limit is reached.
         late = Peer(stage)
         assert [type(answer) for answer in late.answers()] == [Open]
-        late.client._trusted()
+        late.client._note_trusted()
         (close,) = late.sent()
         assert isinstance(close, Close)
         assert close.error is not None
@@ -104,30 +104,30 @@ def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
             each.client.on_lost()
         assert [type(answer) for answer in Peer(stage).answers()] == [Open]
 
-    play(tmp_path, scenario, Limits(connections=3, strangers=2, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(connections=3, strangers=2, closing_seconds=0.01))
     assert len([record for record in caplog.records if record.name == "oncebus.protocols.listening"]) == 1
 
 
 def test_refused_connections_count_as_strangers(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         first = Peer(stage)
-        first.client._trusted()
+        first.client._note_trusted()
         others = [Peer(stage) for _ in range(110)]
         assert [each.wire.is_cut for each in others] == [True] * 108 + [False] * 2
         assert not first.wire.is_cut
 
-    play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(connections=1, strangers=2, closing_seconds=0.01))
 
 
 def test_strangers_that_authenticate_at_the_same_time_do_not_exceed_the_limit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         peers = [Peer(stage) for _ in range(2)]
         for each in peers:
-            each.client._trusted()
+            each.client._note_trusted()
         assert isinstance(peers[1].answers()[-1], Close)
         assert len(stage.server._known) == 1
 
-    play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(connections=1, strangers=2, closing_seconds=0.01))
 
 
 def test_keys_share_the_connections(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_keys_share_the_connections(tmp_path: Path) -> None:
         # A third key has none, two fewer than the others.
         assert closed(signed_in(ROOT), *greedy[:2], *modest) == [False, False, True, False, False]
 
-    play(tmp_path, scenario, Limits(connections=4, strangers=10, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(connections=4, strangers=10, closing_seconds=0.01))
 
 
 def test_a_client_that_is_no_longer_trusted_takes_no_place_from_trusted_ones(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_client_that_is_no_longer_trusted_takes_no_place_from_trusted_ones(tmp
         strangers = [Peer(stage) for _ in range(3)]
         assert [each.wire.is_cut for each in (*peers, *strangers)] == [True, False, True, False, False]
 
-    play(tmp_path, scenario, Limits(connections=2, strangers=2, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(connections=2, strangers=2, closing_seconds=0.01))
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["key back", "token put again"])
@@ -182,7 +182,7 @@ def test_a_client_that_is_trusted_again_gets_its_place_back(tmp_path: Path, expi
         if expired:
             end = stage.server.front.now() + MINUTE
             peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))
-            peer.client._trusted()
+            peer.client._note_trusted()
             stage.time.advance(61)
         else:
             response = f"\0{ROOT.name}\0{ROOT.primary_key}".encode()
@@ -194,7 +194,7 @@ def test_a_client_that_is_trusted_again_gets_its_place_back(tmp_path: Path, expi
         if expired:
             end = stage.server.front.now() + MINUTE
             peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))
-            peer.client._trusted()
+            peer.client._note_trusted()
         else:
             rules_are(stage, ROOT)
             peer.client.check(has_changed=True)
@@ -202,7 +202,7 @@ def test_a_client_that_is_trusted_again_gets_its_place_back(tmp_path: Path, expi
         strangers = [Peer(stage) for _ in range(3)]
         assert [each.wire.is_cut for each in (peer, *strangers)] == [False, True, False, False]
 
-    play(tmp_path, scenario, Limits(connections=2, strangers=2, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(connections=2, strangers=2, closing_seconds=0.01))
 
 
 def test_a_wrong_key_is_not_tried_on_every_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_links_are_checked_soon_after_a_change_of_keys(tmp_path: Path) -> None:
         end = stage.time.now + HOUR
         peer = Peer(stage)
         peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))
-        peer.client._trusted()
+        peer.client._note_trusted()
         peer.answers()
         peer.client.on_events(peer.connection.receive(written(BEGIN) + written(of("orders"))))
         assert len(peer.client.links) == 1
@@ -332,7 +332,7 @@ def test_links_are_checked_soon_after_a_change_of_keys(tmp_path: Path) -> None:
         await until(lambda: not peer.client.links)
         peer.client.on_lost()
 
-    play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(look_seconds=0.01, closing_seconds=0.01))
 
 
 def test_checking_many_links_does_not_block_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +362,7 @@ def test_checking_many_links_does_not_block_other_tasks(tmp_path: Path, monkeypa
                 turn += 1
         assert len(set(turns)) == 5
 
-    play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
+    play(tmp_path, scenario, AmqpLimits(look_seconds=0.01, closing_seconds=0.01))
 
 
 def test_when_a_token_expires_only_its_own_links_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

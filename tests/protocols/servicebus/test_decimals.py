@@ -10,7 +10,7 @@ from azure.servicebus._pyamqp._encode import encode_decimal128
 
 from oncebus import amqp
 from oncebus.amqp.types import Decimal128
-from oncebus.protocols.servicebus.decimals import translated
+from oncebus.protocols.servicebus.decimals import translate_decimal
 from oncebus.protocols.servicebus.messages import incoming_message
 
 from .bus import encoded
@@ -35,7 +35,7 @@ def test_a_number_comes_back_as_the_client_reads_it(number: str) -> None:
     if number != "0":
         with pytest.raises(ValueError, match="Invalid AMQP decimal128"):
             read(given)
-    found = translated(given)
+    found = translate_decimal(given)
     assert isinstance(found, Decimal128)
     assert read(found) == Decimal(number)
 
@@ -52,16 +52,16 @@ def test_a_number_comes_back_as_the_client_reads_it(number: str) -> None:
     ],
 )
 def test_the_form_is_that_of_dotnet_and_stays(number: str, encoding: str) -> None:
-    found = translated(standard(number))
+    found = translate_decimal(standard(number))
     assert found == bytes.fromhex(encoding)
-    assert translated(found) is found
+    assert translate_decimal(found) is found
 
 
 @pytest.mark.parametrize("number", ["79228162514264337593543950336", "1E-29", "1E+29", "1E-6176"])
 def test_numbers_that_dotnet_cannot_hold_stay_as_they_came(number: str) -> None:
     given = standard(number)
-    assert translated(given) is given
-    assert translated("text") == "text"
+    assert translate_decimal(given) is given
+    assert translate_decimal("text") == "text"
 
 
 def test_decimals_in_application_properties_and_annotations_are_translated() -> None:

@@ -6,7 +6,7 @@ from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, 
 from oncebus.amqp.types import Described, Symbol, ULong
 from oncebus.engine.store import Action, Settlement
 from oncebus.protocols.servicebus.dispositions import answer_to, settlement_of
-from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.errors import AmqpRefused
 
 TOKEN = bytes(16)
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
@@ -56,7 +56,7 @@ def test_settling_without_an_outcome_releases_the_message() -> None:
 
 
 def test_an_unknown_outcome_is_refused() -> None:
-    with pytest.raises(Refused, match="is not supported"):
+    with pytest.raises(AmqpRefused, match="is not supported"):
         settlement_of(TOKEN, Described(ULong(0x99), []), is_settled=False)
 
 

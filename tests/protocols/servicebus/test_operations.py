@@ -18,10 +18,10 @@ from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.clock import wall_time
 from oncebus.engine.store import Action, SessionLockLost, Settlement
 from oncebus.model.entities import BadRequest, OutOfRange
-from oncebus.protocols.servicebus import Limits
-from oncebus.protocols.servicebus.arguments import Arguments
-from oncebus.protocols.servicebus.errors import Refused, refusal_of
-from oncebus.protocols.servicebus.front import Front
+from oncebus.protocols.servicebus import AmqpLimits
+from oncebus.protocols.servicebus.arguments import RequestArguments
+from oncebus.protocols.servicebus.errors import AmqpRefused, refusal_of
+from oncebus.protocols.servicebus.front import ServiceBusFront
 from oncebus.protocols.servicebus.operations import OPERATIONS, Invocation
 
 from .bus import PATIENCE, Bus
@@ -30,11 +30,11 @@ ALWAYS = Timestamp(253_402_300_800_000)
 SQL = {"sql-filter": {"expression": "price > 1"}}
 
 
-def ask(bus: Bus, operation: str, body: object, path: str, front: Front | None = None) -> Any:
+def ask(bus: Bus, operation: str, body: object, path: str, front: ServiceBusFront | None = None) -> Any:
     """Run an operation and return the body of the answer. The request's body has AMQP types, as on the wire."""
     given = decode(encode(body))[0]
     chosen = front or bus.server.front
-    asked = Invocation(chosen, parse_address(path), Arguments(given), lambda session: None, chosen.broker)
+    asked = Invocation(chosen, parse_address(path), RequestArguments(given), lambda session: None, chosen.broker)
 
     async def answer() -> Any:
         return await OPERATIONS[f"com.microsoft:{operation}"].handler(asked)
@@ -302,7 +302,7 @@ def test_a_deferred_message_is_not_locked_if_another_one_is_missing(bus: Bus) ->
     (held,) = bus.run(bus.broker.receive(Address(queue), 1, wait=PATIENCE))
     assert held.message.token is not None
     bus.run(bus.broker.settle(Address(queue), [Settlement(Action.DEFER, held.message.token)]))
-    with pytest.raises(Refused, match="could not be found"):
+    with pytest.raises(AmqpRefused, match="could not be found"):
         ask(bus, "receive-by-sequence-number", {"sequence-numbers": [1, 2]}, queue)
     asked = {"sequence-numbers": [1, 1], "receiver-settle-mode": 1}
     (message,) = ask(bus, "receive-by-sequence-number", asked, queue)["messages"]
@@ -319,11 +319,11 @@ def test_no_more_deferred_messages_are_received_at_once_than_fit_into_memory(bus
     held = [each.message.token or b"" for each in bus.run(bus.broker.receive(Address(queue), 3))]
     bus.run(bus.broker.settle(Address(queue), [Settlement(Action.DEFER, token) for token in held]))
     asked = {"sequence-numbers": [1, 2, 3], "receiver-settle-mode": 1}
-    few = replace(bus.server.front, limits=Limits(deferred_bytes=2500))
+    few = replace(bus.server.front, limits=AmqpLimits(deferred_bytes=2500))
     with pytest.raises(OutOfRange, match="together exceed the limit of 2500 bytes"):
         ask(bus, "receive-by-sequence-number", asked, queue, few)
     # None of them is locked, and a single message is received whatever its size.
-    one = replace(bus.server.front, limits=Limits(deferred_bytes=1))
+    one = replace(bus.server.front, limits=AmqpLimits(deferred_bytes=1))
     (first,) = ask(bus, "receive-by-sequence-number", {**asked, "sequence-numbers": [1]}, queue, one)["messages"]
     assert amqp.split(first["message"]).header.delivery_count == 1
     assert (
@@ -340,7 +340,7 @@ def test_the_first_and_the_last_possible_time_are_accepted(bus: Bus, time: int) 
     bus.run(bus.broker.counts(queue))
     asked = {"message-count": 5, "enqueued-time-utc": Timestamp(time)}
     # Scheduled messages are not deleted, and no message is older than the first time.
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(AmqpRefused) as raised:
         ask(bus, "batch-delete-messages", asked, queue)
     # The client takes 204 for an answer, whatever the condition.
     assert raised.value.refusal[:2] == ("com.microsoft:message-not-found", 204)

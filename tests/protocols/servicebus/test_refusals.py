@@ -14,7 +14,7 @@ from oncebus.model.access import AccessRefused, KeyFileError, Reason
 from oncebus.model.entities import BadRequest, EntityDisabled, InvalidOperation, NotFound, OutOfRange, QuotaExceeded
 from oncebus.model.entities.errors import AlreadyExists
 from oncebus.model.filters.errors import BadRule
-from oncebus.protocols.servicebus.errors import Refused, refusal_of, refusal_of_outcome
+from oncebus.protocols.servicebus.errors import AmqpRefused, refusal_of, refusal_of_outcome
 from oncebus.values.errors import OncebusError
 
 
@@ -37,7 +37,7 @@ from oncebus.values.errors import OncebusError
         (ClockLeapt("leapt"), "com.microsoft:server-busy", 503, "leapt"),
         (BrokerClosed(), "com.microsoft:server-busy", 503, None),
         (TimeoutError(), "com.microsoft:timeout", 408, None),
-        (Refused("amqp:not-implemented", 501, "not here"), "amqp:not-implemented", 501, "not here"),
+        (AmqpRefused("amqp:not-implemented", 501, "not here"), "amqp:not-implemented", 501, "not here"),
     ],
 )
 def test_each_error_has_its_condition(error: Exception, condition: str, status: int, text: str | None) -> None:

@@ -14,7 +14,7 @@ from oncebus.amqp.outcomes import Accepted
 from oncebus.amqp.performatives import Detach, Disposition, Flow, Target, Transfer
 from oncebus.amqp.types import Int, UInt, ULong
 from oncebus.model.access import make_token
-from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus import AmqpLimits
 from oncebus.protocols.servicebus.management import ManagementRequests
 from oncebus.protocols.servicebus.messages import incoming_message
 from oncebus.protocols.servicebus.requests import Replies
@@ -125,7 +125,7 @@ def test_a_client_that_does_not_read_its_answers_gets_no_credit(tmp_path: Path) 
         assert flow.link_credit == 4
         assert client.connection.out.held == 0
 
-    play(tmp_path, scenario, Limits(requests=4))
+    play(tmp_path, scenario, AmqpLimits(requests=4))
 
 
 def test_requests_that_end_together_leave_credit_for_more(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_requests_that_end_together_leave_credit_for_more(tmp_path: Path) -> Non
             await client.received(all_at_once)
             await until(lambda: link.link.credit >= 2)
 
-    play(tmp_path, scenario, Limits(requests=4))
+    play(tmp_path, scenario, AmqpLimits(requests=4))
 
 
 def test_a_client_that_does_not_read_the_answers_to_its_tokens_gets_no_credit(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_number_of_concurrent_requests_is_limited_and_their_bytes_count(tmp_
         stage.pipeline.is_paused = False
 
     size = len(request(PEEK, FIRST, message_id="m"))
-    play(tmp_path, scenario, Limits(requests=3, bytes_under_way=3 * size))
+    play(tmp_path, scenario, AmqpLimits(requests=3, bytes_under_way=3 * size))
 
 
 def test_a_request_that_exceeds_the_clients_time_out_is_cancelled(tmp_path: Path) -> None:

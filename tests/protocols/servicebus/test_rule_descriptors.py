@@ -18,7 +18,7 @@ from oncebus.model.entities import (
     SqlFilter,
     TrueFilter,
 )
-from oncebus.protocols.servicebus.rules import described, rule_of
+from oncebus.protocols.servicebus.rules import describe_rule, rule_of
 
 
 def on_the_wire(value: Any) -> Any:
@@ -87,7 +87,7 @@ def test_an_invalid_rule_is_refused_with_the_name_of_the_argument(given: Any, na
 
 def test_a_rule_is_encoded_as_described_lists() -> None:
     rule = Rule("r", SqlFilter("a = 1"), SqlAction("SET b = 2"), created_at=5_000)
-    assert on_the_wire(described(rule)) == Described(
+    assert on_the_wire(describe_rule(rule)) == Described(
         ULong(0x13700000004),
         [
             Described(ULong(0x1370000006), ["a = 1", 20]),
@@ -99,7 +99,7 @@ def test_a_rule_is_encoded_as_described_lists() -> None:
 
 
 def fields(rule: Rule) -> list[Any]:
-    value = on_the_wire(described(rule)).value
+    value = on_the_wire(describe_rule(rule)).value
     assert isinstance(value, list)
     return value
 

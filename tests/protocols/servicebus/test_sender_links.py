@@ -21,7 +21,7 @@ from oncebus.broker.shares import Shares
 from oncebus.engine.inbox import InboxError, InboxWriter
 from oncebus.engine.store import Mode
 from oncebus.model.entities import BadRequest
-from oncebus.protocols.servicebus import Limits, sender
+from oncebus.protocols.servicebus import AmqpLimits, sender
 from oncebus.protocols.servicebus.messages import incoming, incoming_message
 
 from .bus import PATIENCE
@@ -157,7 +157,7 @@ def test_credit_is_granted_at_once_and_renewed_before_it_is_used_up(tmp_path: Pa
             flow, _ = await client.next(Flow)
             assert flow.link_credit == 10
 
-    play(tmp_path, scenario, Limits(credit=10))
+    play(tmp_path, scenario, AmqpLimits(credit=10))
 
 
 def test_a_client_that_sends_more_than_can_be_made_durable_is_not_read_for_a_while(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_client_that_sends_more_than_can_be_made_durable_is_not_read_for_a_whi
         await client.outcomes(5)
         assert not client.wire.is_paused
 
-    play(tmp_path, scenario, Limits(bytes_under_way=3000))
+    play(tmp_path, scenario, AmqpLimits(bytes_under_way=3000))
 
 
 def test_received_transfers_are_sent_even_if_the_client_has_disconnected(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus import AmqpLimits
 from tests.broker.in_process import FakeTime
 
 from .bus import PATIENCE, Transport, running_bus
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 @pytest.mark.parametrize("transport", list(Transport), ids=str)
 def test_an_idle_client_loses_its_connections_and_reconnects_by_itself(tmp_path: Path, transport: Transport) -> None:
-    with running_bus(tmp_path, limits=Limits(idle_seconds=IDLE_SECONDS), transport=transport) as bus:
+    with running_bus(tmp_path, limits=AmqpLimits(idle_seconds=IDLE_SECONDS), transport=transport) as bus:
         queue = bus.queue()
         client = bus.client(retry_total=3, retry_backoff_factor=0.01)
         sender = client.get_queue_sender(queue, keep_alive=0)
@@ -38,7 +38,7 @@ def test_an_idle_client_loses_its_connections_and_reconnects_by_itself(tmp_path:
 
 
 def test_a_receiver_that_vanished_takes_no_message_twice(tmp_path: Path) -> None:
-    with running_bus(tmp_path, FakeTime(), limits=Limits(idle_seconds=IDLE_SECONDS)) as bus:
+    with running_bus(tmp_path, FakeTime(), limits=AmqpLimits(idle_seconds=IDLE_SECONDS)) as bus:
         queue = bus.queue(max_delivery_count=2)
         bus.put(queue, *(ServiceBusMessage(str(number)) for number in range(3)))
         # After this call it does nothing more: to the broker it looks like a client without a network.

@@ -18,7 +18,7 @@ from oncebus.amqp.types import Array, Described, Long, Symbol, Timestamp, ULong
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Mode, Settlement
 from oncebus.model.entities import Catalogue, Queue, Subscription, Topic
-from oncebus.protocols.servicebus import Limits
+from oncebus.protocols.servicebus import AmqpLimits
 from oncebus.protocols.servicebus.messages import incoming_message, tag_of
 from tests.amqp.client import BEGIN, credit, receiver, sender, transfer, written
 
@@ -540,7 +540,7 @@ def test_a_connection_has_a_limited_number_of_transactions(tmp_path: Path) -> No
         assert isinstance(await stranger.answer(control(0x31, None), handle=CONTROL), Rejected)
         assert (await stranger.raw.refused(to("orders", handle=SENDER)))[0] == "amqp:unauthorized-access"
 
-    play(tmp_path, scenario, Limits(transactions=2, stranger_transactions=1))
+    play(tmp_path, scenario, AmqpLimits(transactions=2, stranger_transactions=1))
 
 
 def test_the_coordinator_refuses_what_it_does_not_understand(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from oncebus.programs.serve.app import make_app
 from oncebus.protocols.http import HttpServer, listen, server
 from oncebus.protocols.http import protocol as http_protocol
 from oncebus.protocols.portal.hosts import Hosts
-from oncebus.protocols.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.protocols.servicebus import AmqpLimits, ServiceBusServer, make_server
 from oncebus.protocols.servicebus.upgrade import Upgrade
 from tests.amqp.client import OPEN, written
 from tests.amqp.framed import framed
@@ -104,7 +104,7 @@ async def signed_in(client: Socket) -> None:
 def play(
     data: Path,
     scenario: Callable[[Place], Awaitable[None]],
-    limits: Limits | None = None,
+    limits: AmqpLimits | None = None,
     foreign: Callable[[str, str | None], str | None] | None = None,
     most_connections: int = 100,
 ) -> None:
@@ -348,7 +348,7 @@ def test_of_too_many_strangers_the_oldest_is_closed(tmp_path: Path) -> None:
                 assert await client.header() == AMQP_HEADER
             assert place.amqp.counts.connections == 4
 
-    play(tmp_path, scenario, Limits(strangers=3))
+    play(tmp_path, scenario, AmqpLimits(strangers=3))
 
 
 def test_clients_beyond_the_limit_are_refused(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_clients_beyond_the_limit_are_refused(tmp_path: Path) -> None:
             _, close = await two.expect(Open, Close)
             assert close.error.description == "The namespace already has 1 connections."
 
-    play(tmp_path, scenario, Limits(connections=1))
+    play(tmp_path, scenario, AmqpLimits(connections=1))
 
 
 def test_the_server_closes_websockets_when_it_stops(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import resource
 from typing import NamedTuple
 
 from oncebus.protocols.http.server import MOST_CONNECTIONS as MOST_HTTP
-from oncebus.protocols.servicebus.limits import Limits
+from oncebus.protocols.servicebus.limits import AmqpLimits
 
 log = logging.getLogger(__name__)
 
@@ -63,5 +63,5 @@ def limits_of_this_process() -> ConnectionLimits:
     return given
 
 
-_USUAL = Limits()
+_USUAL = AmqpLimits()
 _WANTED = ConnectionLimits(_USUAL.connections, _USUAL.strangers, MOST_HTTP)

@@ -28,8 +28,7 @@ from oncebus.programs.serve.start_files import files_at_start
 from oncebus.protocols.http import CannotListen, Limits, Tls, server
 from oncebus.protocols.monitoring import tracing
 from oncebus.protocols.portal.hosts import Hosts
-from oncebus.protocols.servicebus import Limits as AmqpLimits
-from oncebus.protocols.servicebus import make_server
+from oncebus.protocols.servicebus import AmqpLimits, make_server
 from oncebus.protocols.servicebus.upgrade import Upgrade
 from oncebus.values.durations import SECOND
 from oncebus.values.errors import OncebusError

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from oncebus.model.entities import BadRequest, OutOfRange
-from oncebus.protocols.servicebus.times import of_timestamp
+from oncebus.protocols.servicebus.messages import of_timestamp
 
 _MOST = (1 << 63) - 1
 """The largest number that the store holds. A ulong of AMQP may be larger."""
 
 
-class Arguments:
+class RequestArguments:
     """The arguments of a request. Methods raise `BadRequest`, with the name, for a missing argument or a wrong type."""
 
     def __init__(self, body: Any) -> None:
@@ -90,9 +90,9 @@ class Arguments:
                 raise _bad(name, value, "a uuid")
         return [value.bytes for value in values]
 
-    def maps(self, name: str) -> list[Arguments]:
+    def maps(self, name: str) -> list[RequestArguments]:
         """Return a list of at least one map, each as arguments."""
-        return [Arguments(value) for value in self._several(name)]
+        return [RequestArguments(value) for value in self._several(name)]
 
     def _several(self, name: str) -> list[Any]:
         value = self._given.get(name)

@@ -11,9 +11,8 @@ from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import SETTLED
 from oncebus.engine.store import State
 from oncebus.model.access import Operation
-from oncebus.model.entities import NotFound, Queue, Subscription
-from oncebus.protocols.servicebus.attached import Attached, Client
-from oncebus.protocols.servicebus.messages import outgoing
+from oncebus.model.entities import Queue, Subscription
+from oncebus.protocols.servicebus.attached import EntityLink, LinkConnection
 from oncebus.protocols.servicebus.nodes import Node
 
 _COPY = "copy"
@@ -25,17 +24,16 @@ def asks_to_browse(link: OutgoingLink) -> bool:
     return link.attach.source is not None and link.attach.source.distribution_mode == _COPY
 
 
-class Browser(Attached[OutgoingLink]):
+class Browser(EntityLink[OutgoingLink, Queue | Subscription]):
     """Sends each active message once, in order, while there is credit. The copies are sent settled, without a lock.
 
     At the end it waits for more credit or a drain, and then looks for later messages.
     """
 
-    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+    operation = Operation.PEEK
+
+    def __init__(self, client: LinkConnection, link: OutgoingLink, node: Node) -> None:
         super().__init__(client, link, node)
-        entity = self._permitted()
-        self._entity, self._is_subscription = entity.id, isinstance(entity, Subscription)
-        self._default_ttl = entity.default_message_time_to_live
         self._next = 0
         self._browsing: asyncio.Task[None] | None = None
 
@@ -44,18 +42,13 @@ class Browser(Attached[OutgoingLink]):
         self.link.accept(snd_settle_mode=SETTLED)
         self.is_accepted = True
 
-    def check(self) -> None:
-        """See `Attached`."""
-        if self._permitted().id != self._entity:
-            raise NotFound(self.node.address.path)
-
-    def credit_changed(self) -> None:
+    def on_credit(self) -> None:
         """See `Attached`."""
         if self._browsing is None and (self.link.drain or self.link.sendable):
             self._browsing = self.front.tasks.start(self._browse())
 
-    def _permitted(self) -> Queue | Subscription:
-        self.held_by = self.client.credentials.require(Operation.PEEK, self.node.path)
+    def find_entity(self) -> Queue | Subscription:
+        """See `EntityLink`."""
         return self.front.broker.browsable(self.node.address)
 
     async def _browse(self) -> None:
@@ -63,7 +56,7 @@ class Browser(Attached[OutgoingLink]):
         try:
             while wanted := self.link.sendable:
                 most = min(wanted, _AT_ONCE)
-                await self.client.see_settlements(self._entity)
+                await self.client.see_settlements(self.entity.id)
                 found = await self.front.broker.peek(self.node.address, self._next, most, None, limits.peeked_bytes)
                 if not found:
                     break
@@ -72,19 +65,12 @@ class Browser(Attached[OutgoingLink]):
                     if message.state is State.ACTIVE:
                         if not self.link.sendable:
                             break
-                        source = self.front.path_of(message.source, message.entity)
-                        payload = outgoing(
-                            each,
-                            source,
-                            is_peeked=True,
-                            is_copy=self._is_subscription,
-                            default_ttl=self._default_ttl,
-                        )
+                        payload = self.front.encode(each, self.entity, is_peeked=True)
                         self.link.send(payload, message.sequence.to_bytes(16), settled=True)
                     self._next = message.sequence + 1
                 self.client.flush()
             self._browsing = None
-            # Without room for output, `credit_changed` continues later.
+            # Without room for output, `on_credit` continues later.
             if self.link.drain and (self.link.sendable or self.link.credit <= 0):
                 self.link.answer_drain()
                 self.client.flush()

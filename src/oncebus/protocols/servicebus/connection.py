@@ -27,11 +27,11 @@ from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import Coordinator
 from oncebus.model.access.scopes import Path
 from oncebus.model.entities import BadRequest
-from oncebus.protocols.servicebus.attached import Attached, Settling
+from oncebus.protocols.servicebus.attached import Attached, SettlingReceiver
 from oncebus.protocols.servicebus.browser import Browser, asks_to_browse
-from oncebus.protocols.servicebus.credentials import Credentials
-from oncebus.protocols.servicebus.errors import Refusal, Refused, refusal_of
-from oncebus.protocols.servicebus.front import Front
+from oncebus.protocols.servicebus.credentials import ConnectionCredentials
+from oncebus.protocols.servicebus.errors import AmqpRefusal, AmqpRefused, refusal_of
+from oncebus.protocols.servicebus.front import ServiceBusFront
 from oncebus.protocols.servicebus.management import ManagementRequests
 from oncebus.protocols.servicebus.nodes import TRANSACTIONS, Node, NodeKind, node_of
 from oncebus.protocols.servicebus.receiver import Receiver
@@ -49,7 +49,7 @@ NEVER = 1 << 63
 
 
 class ClientConnection:
-    """The Service Bus side of one connection. It is a `Peer` for the engine, and a `Client` for its links.
+    """The Service Bus side of one connection. It is a `Peer` for the engine, and a `LinkConnection` for its links.
 
     `deadline` is when its links must be checked next. The connection calls `known` when the client has authenticated,
     `unknown` when it has no valid credentials any more, and `gone` when the connection is over.
@@ -58,7 +58,7 @@ class ClientConnection:
 
     def __init__(
         self,
-        front: Front,
+        front: ServiceBusFront,
         connection: Connection,
         wire: Wire,
         gone: Callable[[ClientConnection], None],
@@ -66,10 +66,10 @@ class ClientConnection:
         unknown: Callable[[ClientConnection], None] = lambda _: None,
     ) -> None:
         self.front = front
-        self.credentials = Credentials(front.guard, front.now, front.limits.tokens, front.host)
+        self.credentials = ConnectionCredentials(front.guard, front.now, front.limits.tokens, front.host)
         self.transactions = front.broker.transactions()
         self.deadline = NEVER
-        self.settling: set[Settling] = set()
+        self.settling: set[SettlingReceiver] = set()
         self._connection = connection
         self._wire = wire
         self._gone = gone
@@ -95,7 +95,7 @@ class ClientConnection:
             if type(event) is Delivered:
                 # The event that comes with each message.
                 if (attached := links.get(event.link)) is not None:
-                    attached.delivered(event.delivery)
+                    attached.on_delivery(event.delivery)
             else:
                 self._on_event(event)
                 links = self._links
@@ -109,15 +109,15 @@ class ClientConnection:
         match event:
             case CreditChanged():
                 if (attached := self._links.get(event.link)) is not None:
-                    attached.credit_changed()
+                    attached.on_credit()
             case Disposed():
                 if (attached := self._links.get(event.link)) is not None:
-                    attached.disposed(event)
+                    attached.on_disposition(event)
             case LinkAttached():
                 self._attach(event.link)
             case LinkDetached():
                 if (attached := self._drop(event.link)) is not None:
-                    attached.ended()
+                    attached.on_end()
             case SaslInit():
                 self._sign_in(event)
             case Opened():
@@ -135,13 +135,13 @@ class ClientConnection:
         if not is_known:
             log.info("A client failed to sign in", extra={"fields": {"remote": self._wire.remote}})
         elif event.mechanism == PLAIN:
-            self._trusted()
+            self._note_trusted()
         self._connection.answer_sasl(is_known)
 
     def _attach(self, link: Link) -> None:
         try:
             note_link(link)
-            attached = self._attached(link)
+            attached = self._make_link(link)
             self._links[link] = link.context = attached
             self._track(attached)
             attached.open()
@@ -150,7 +150,7 @@ class ClientConnection:
             link.refuse(self.refusal(error).error)
             self.front.broker.note_refusal(_address(link), error)
 
-    def _attached(self, link: Link) -> Attached[Any]:
+    def _make_link(self, link: Link) -> Attached[Any]:
         """Create our end of a link. Raises if the client lacks the right, or the address is not valid."""
         if isinstance(link, OutgoingLink):
             node = _node(link.attach.source)
@@ -173,19 +173,19 @@ class ClientConnection:
                 return ManagementRequests(self, link, node)
             case NodeKind.TOKENS:
                 self._check_single(TokenRequests, link, node)
-                return TokenRequests(self, link, node, self._trusted)
+                return TokenRequests(self, link, node, self._note_trusted)
             case NodeKind.TRANSACTIONS:
                 return TransactionRequests(self, link)
 
     def _check_single(self, kind: type[Attached[Any]], link: Link, node: Node) -> None:
-        """Raise `Refused` for a second link of this kind to $cbs: a connection has one pair."""
+        """Raise `AmqpRefused` for a second link of this kind to $cbs: a connection has one pair."""
         if node.kind is not NodeKind.TOKENS:
             return
         if self._to_cbs.get(kind) in self._links:
-            raise Refused(NOT_ALLOWED, 400, "The connection already has such a link to $cbs. Close that one first.")
+            raise AmqpRefused(NOT_ALLOWED, 400, "The connection already has such a link to $cbs. Close that one first.")
         self._to_cbs[kind] = link
 
-    def _trusted(self) -> None:
+    def _note_trusted(self) -> None:
         self._connection.trust()
         self.transactions.key = self.credentials.key
         self._known(self)
@@ -213,31 +213,31 @@ class ClientConnection:
         self._by_token.clear()
         self._due.clear()
         for attached in links.values():
-            attached.ended()
+            attached.on_end()
 
     # From the links
 
-    def refusal(self, error: Exception) -> Refusal:
-        """See `Client`."""
+    def refusal(self, error: Exception) -> AmqpRefusal:
+        """See `LinkConnection`."""
         return refusal_of(error, self.credentials.host)
 
     @property
     def links(self) -> Collection[Attached[Any]]:
-        """See `Client`."""
+        """See `LinkConnection`."""
         return self._links.values()
 
     def flush(self) -> None:
-        """See `Client`."""
+        """See `LinkConnection`."""
         self._wire.flush()
 
     async def see_settlements(self, entity: int) -> None:
-        """See `Client`."""
+        """See `LinkConnection`."""
         for receiver in list(self.settling):
             if receiver.entity_id == entity:
-                await receiver.settled()
+                await receiver.wait_until_settled()
 
     def hold(self, size: int) -> None:
-        """See `Client`."""
+        """See `LinkConnection`."""
         most, before = self.front.limits.bytes_under_way, self._held
         self._held += size
         if before <= most < self._held:
@@ -246,7 +246,7 @@ class ClientConnection:
             self._wire.resume()
 
     def end(self, attached: Attached[Any], error: Exception) -> None:
-        """See `Client`."""
+        """See `LinkConnection`."""
         if self._drop(attached.link) is None:
             return
         refusal = self.refusal(error).error
@@ -255,11 +255,11 @@ class ClientConnection:
             attached.link.detach(refusal)
         else:
             attached.link.refuse(refusal)
-        attached.ended()
+        attached.on_end()
         self.flush()
 
     def look_at(self, attached: Attached[Any], time: int) -> None:
-        """See `Client`."""
+        """See `LinkConnection`."""
         # A link needs only its earliest entry: the check at that time schedules a later one if needed.
         if attached.due is None or time < attached.due:
             attached.due = time
@@ -282,7 +282,7 @@ class ClientConnection:
         """
         now = self.front.now()
         concerned: dict[Attached[Any], None] = {}
-        for path in self.credentials.ended(now):
+        for path in self.credentials.take_expired(now):
             concerned |= self._by_token.get(path, {})
         while self._due and self._due[0][0] <= now:
             due, _, attached = heapq.heappop(self._due)

@@ -11,7 +11,7 @@ from oncebus.model.access import AccessRefused, Grant, Guard, Operation, Reason,
 from oncebus.model.access.refusal import bad_signature
 from oncebus.model.access.scopes import BadScope, Path, path_of
 from oncebus.model.access.tokens import LATEST
-from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.errors import AmqpRefused
 from oncebus.values.durations import SECOND
 from oncebus.values.errors import OncebusError
 
@@ -27,7 +27,7 @@ Key = tuple[str, str]
 """An authorization rule: the path of the entity that it belongs to, empty for the namespace, and its name."""
 
 
-class Credentials:
+class ConnectionCredentials:
     """The grants of a connection, one for each resource that has a token. A newer token replaces the older.
 
     Grants are indexed by path and by expiry, so no method except `look_again` and `is_good` gets slower with the number
@@ -77,10 +77,10 @@ class Credentials:
         return self._now() >= self._look_at
 
     def put(self, token: str) -> None:
-        """Verify and keep a token. Raises `AccessRefused` if it is invalid, `Refused` if there are too many."""
+        """Verify and keep a token. Raises `AccessRefused` if it is invalid, `AmqpRefused` if there are too many."""
         grant = self._guard.verify(token)
         if grant.scope.path not in self._grants and len(self._grants) >= self._most:
-            raise Refused(RESOURCE_LIMIT_EXCEEDED, 403, f"The connection already holds {self._most} tokens.")
+            raise AmqpRefused(RESOURCE_LIMIT_EXCEEDED, 403, f"The connection already holds {self._most} tokens.")
         self._by_key.discard(grant.scope.path)
         self._take(grant)
 
@@ -116,7 +116,7 @@ class Credentials:
             # Keep the grants: the last known state is better than none.
             log.error("A client keeps its access for now, because its keys cannot be re-verified: %s", error)
 
-    def ended(self, now: int) -> list[Path]:
+    def take_expired(self, now: int) -> list[Path]:
         """Return the paths of the grants that have expired since the last call."""
         found: list[Path] = []
         while self._ends and self._ends[0][0] <= now:
@@ -142,7 +142,7 @@ class Credentials:
             if grant is None:
                 continue
             try:
-                self._renewed(grant).require(operation, path, now=self._now())
+                self._verify_again(grant).require(operation, path, now=self._now())
             except AccessRefused as error:
                 refusals[error.reason] = error
             else:
@@ -160,7 +160,7 @@ class Credentials:
         except AccessRefused:
             return self.require(Operation.RECEIVE, path)
 
-    def _renewed(self, grant: Grant) -> Grant:
+    def _verify_again(self, grant: Grant) -> Grant:
         try:
             renewed = self._guard.renew(grant)
         except AccessRefused:

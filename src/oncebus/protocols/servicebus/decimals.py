@@ -21,7 +21,7 @@ _SIGNIFICAND_BITS = 113
 _LARGEST = (1 << 96) - 1
 
 
-def translated(value: object) -> object:
+def translate_decimal(value: object) -> object:
     """Return a decimal128 in the form that Microsoft's clients read. Any other value is returned unchanged."""
     if not isinstance(value, Decimal128):
         return value
@@ -38,14 +38,14 @@ def translated(value: object) -> object:
     return Decimal128(bytes((first, (biased & 0x7F) << 1)) + significand.to_bytes(14))
 
 
-def with_translated(head: bytes) -> bytes:
+def translate_decimals(head: bytes) -> bytes:
     """Return the head with the decimals of its application properties translated.
 
     A head that cannot be decoded is returned unchanged: it is delivered as it came.
     """
     try:
         own = amqp.application_properties(head)
-        changed = {name: new for name, old in own.items() if (new := translated(old)) is not old}
+        changed = {name: new for name, old in own.items() if (new := translate_decimal(old)) is not old}
         return amqp.with_application_properties(head, changed)
     except DecodeError:
         return head

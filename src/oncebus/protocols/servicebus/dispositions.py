@@ -16,7 +16,7 @@ from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Modified, ReceivedState, Rejected, Released
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from oncebus.engine.store import Action, Settlement
-from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.errors import AmqpRefused
 
 DEAD_LETTER = "com.microsoft:dead-letter"
 
@@ -24,7 +24,7 @@ DEAD_LETTER = "com.microsoft:dead-letter"
 def settlement_of(token: bytes, state: DeliveryState | None, *, is_settled: bool) -> Settlement | None:
     """Return the settlement for an outcome of the message with this lock token; None if the outcome is not final.
 
-    Raises `Refused` for an unknown outcome.
+    Raises `AmqpRefused` for an unknown outcome.
     """
     match state:
         case Accepted():
@@ -39,11 +39,11 @@ def settlement_of(token: bytes, state: DeliveryState | None, *, is_settled: bool
         case ReceivedState() | None:
             # A client that settles without an outcome has not decided: release the message.
             return Settlement(Action.RELEASE, token) if is_settled else None
-    raise Refused(NOT_IMPLEMENTED, 501, f"The outcome {state!r:.100} is not supported.")
+    raise AmqpRefused(NOT_IMPLEMENTED, 501, f"The outcome {state!r:.100} is not supported.")
 
 
 def settlements_of(tokens: Iterable[bytes], state: DeliveryState | None, *, is_settled: bool) -> list[Settlement]:
-    """Return the settlements for one outcome of several messages; none if it is not final. Raises `Refused`."""
+    """Return the settlements for one outcome of several messages; none if it is not final. Raises `AmqpRefused`."""
     if isinstance(state, Accepted):
         return [Settlement(Action.COMPLETE, token) for token in tokens]
     found = [settlement_of(token, state, is_settled=is_settled) for token in tokens]

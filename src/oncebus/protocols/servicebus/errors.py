@@ -44,7 +44,7 @@ _SESSION_TAKEN = "The requested session cannot be accepted. It may be locked by 
 _SESSION_LOST = "The session lock has expired on the session. Accept the session again."
 
 
-class Refusal(NamedTuple):
+class AmqpRefusal(NamedTuple):
     """The error that the client gets."""
 
     condition: str
@@ -57,12 +57,12 @@ class Refusal(NamedTuple):
         return AmqpError(self.condition, self.text)
 
 
-class Refused(OncebusError):
+class AmqpRefused(OncebusError):
     """A refusal by this protocol itself, rather than by the broker."""
 
     def __init__(self, condition: str, status: int, text: str) -> None:
         super().__init__(text)
-        self.refusal = Refusal(condition, status, text)
+        self.refusal = AmqpRefusal(condition, status, text)
 
 
 _KINDS = {
@@ -87,47 +87,47 @@ _KINDS = {
 _TEXTS = {ErrorKind.LOCKED: _SESSION_TAKEN, ErrorKind.LOST_LOCK: _SESSION_LOST}
 
 _OUTCOMES = {
-    Outcome.MESSAGE_LOCK_LOST: Refusal(
+    Outcome.MESSAGE_LOCK_LOST: AmqpRefusal(
         MESSAGE_LOCK_LOST,
         410,
         "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
         "queue, or was received by a different receiver instance.",
     ),
-    Outcome.SESSION_LOCK_LOST: Refusal(SESSION_LOCK_LOST, 410, _SESSION_LOST),
-    Outcome.IN_TRANSACTION: Refusal(
+    Outcome.SESSION_LOCK_LOST: AmqpRefusal(SESSION_LOCK_LOST, 410, _SESSION_LOST),
+    Outcome.IN_TRANSACTION: AmqpRefusal(
         NOT_ALLOWED, 400, "The message is settled in a transaction that has not been discharged yet."
     ),
-    Outcome.ALREADY_DEAD_LETTERED: Refusal(
+    Outcome.ALREADY_DEAD_LETTERED: AmqpRefusal(
         NOT_ALLOWED, 400, "A message of a dead-letter queue cannot be dead-lettered again."
     ),
-    Outcome.MESSAGE_NOT_FOUND: Refusal(MESSAGE_NOT_FOUND, 404, "One or more of the messages could not be found."),
+    Outcome.MESSAGE_NOT_FOUND: AmqpRefusal(MESSAGE_NOT_FOUND, 404, "One or more of the messages could not be found."),
 }
 
 
-def refusal_of(error: Exception, host: str) -> Refusal:
+def refusal_of(error: Exception, host: str) -> AmqpRefusal:
     """Return the refusal for an error. An unexpected error is logged, and the client gets no details of it.
 
     `host` is the host name in the address of a missing entity.
     """
-    if isinstance(error, Refused):
+    if isinstance(error, AmqpRefused):
         return error.refusal
     if isinstance(error, NotFound):
-        return Refusal(NOT_FOUND, 404, not_found(f"sb://{host}/{error.path}"))
+        return AmqpRefusal(NOT_FOUND, 404, not_found(f"sb://{host}/{error.path}"))
     if isinstance(error, ChangesRefused):
         return _OUTCOMES[error.outcome]
     if isinstance(error, RolledBack):
         text = f"The transaction was rolled back. {refusal_of(error.reason, host).text}"
-        return Refusal(TRANSACTION_ROLLBACK, 400, text)
+        return AmqpRefusal(TRANSACTION_ROLLBACK, 400, text)
     if isinstance(error, TimeoutError):
-        return Refusal(TIMEOUT, 408, "The operation did not complete within the allotted time.")
+        return AmqpRefusal(TIMEOUT, 408, "The operation did not complete within the allotted time.")
     if isinstance(error, OncebusError) and error.kind in _KINDS:
         if error.told is not None:
             log.error("A request was refused: %s", error)
-        return Refusal(*_KINDS[error.kind], error.told or _TEXTS.get(error.kind) or str(error))
+        return AmqpRefusal(*_KINDS[error.kind], error.told or _TEXTS.get(error.kind) or str(error))
     log.error("A request failed", exc_info=error)
-    return Refusal(INTERNAL_ERROR, 500, FAILED)
+    return AmqpRefusal(INTERNAL_ERROR, 500, FAILED)
 
 
-def refusal_of_outcome(outcome: Outcome) -> Refusal | None:
+def refusal_of_outcome(outcome: Outcome) -> AmqpRefusal | None:
     """Return why a message was not settled, renewed or cancelled, or None if it was."""
     return _OUTCOMES.get(outcome)

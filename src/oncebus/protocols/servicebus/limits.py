@@ -8,7 +8,7 @@ from oncebus.amqp.limits import IDLE_SECONDS, MOST_UNSETTLED, TRUSTED_LINKS
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AmqpLimits:
     """The limits of clients. The size of a message is not among them: each entity has its own limit."""
 
     connections: int = 5000

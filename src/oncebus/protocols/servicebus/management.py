@@ -13,12 +13,20 @@ from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.broker.transactions import RequestUnfinished, UnknownTransaction, Work
 from oncebus.model.entities import Subscription
 from oncebus.model.entities.names import session_key
-from oncebus.protocols.servicebus.arguments import Arguments
-from oncebus.protocols.servicebus.attached import Attached, Client
-from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.arguments import RequestArguments
+from oncebus.protocols.servicebus.attached import Attached, LinkConnection
+from oncebus.protocols.servicebus.errors import AmqpRefused
 from oncebus.protocols.servicebus.nodes import Node, NodeKind
 from oncebus.protocols.servicebus.operations import OPERATIONS, Invocation
-from oncebus.protocols.servicebus.requests import Replies, Request, Response, begin, encoded, managed, refused
+from oncebus.protocols.servicebus.requests import (
+    NodeRequest,
+    NodeResponse,
+    Replies,
+    begin_request,
+    encode_response,
+    find_managed,
+    refusal_response,
+)
 from oncebus.protocols.servicebus.session_receiver import SessionReceiver
 from oncebus.protocols.servicebus.transactions import work_of
 
@@ -29,7 +37,7 @@ _AROUND = 64 << 10
 
 
 class _Pending(NamedTuple):
-    request: Request
+    request: NodeRequest
     replies: Replies
     size: int
     # Its part in a transaction, if it has one.
@@ -39,9 +47,9 @@ class _Pending(NamedTuple):
 class ManagementRequests(Attached[IncomingLink]):
     """Runs requests concurrently, so that a slow request does not delay the others. Above a limit, requests wait."""
 
-    def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
+    def __init__(self, client: LinkConnection, link: IncomingLink, node: Node) -> None:
         super().__init__(client, link, node)
-        self._entity = managed(self)
+        self._entity = find_managed(self)
         self._waiting: deque[_Pending] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -51,9 +59,9 @@ class ManagementRequests(Attached[IncomingLink]):
         self.is_accepted = True
         self.link.grant(self.front.limits.requests)
 
-    def delivered(self, delivery: Delivery) -> None:
+    def on_delivery(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        begun = begin(self.client, self.link, self.node, delivery)
+        begun = begin_request(self, delivery)
         if begun is None:
             self._top_up()
             return
@@ -63,7 +71,8 @@ class ManagementRequests(Attached[IncomingLink]):
             try:
                 work = work_of(self.client, self.link, delivery.state)
             except UnknownTransaction as error:
-                replies.send(encoded(refused(self.client.refusal(error)), request.id, NodeKind.MANAGEMENT))
+                response = refusal_response(self.client.refusal(error))
+                replies.send(encode_response(response, request.id, NodeKind.MANAGEMENT))
                 self._top_up()
                 return
         pending = _Pending(request, replies, len(delivery.payload), work)
@@ -73,9 +82,9 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def check(self) -> None:
         """See `Attached`."""
-        self._entity = managed(self)
+        self._entity = find_managed(self)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """See `Attached`. Requests are cancelled, but one that has started may still take effect."""
         self.client.hold(-sum(pending.size for pending in self._waiting))
         for pending in self._waiting:
@@ -103,42 +112,43 @@ class ManagementRequests(Attached[IncomingLink]):
         pending.replies.when_written(self._top_up)
         self.client.flush()
 
-    async def _answer(self, request: Request, replies: Replies, work: Work | None) -> None:
+    async def _answer(self, request: NodeRequest, replies: Replies, work: Work | None) -> None:
         try:
             with work or nullcontext():
                 response = await self._respond(request, work)
         except Exception as error:
-            response = refused(self.client.refusal(error))
-        replies.send(encoded(response, request.id, NodeKind.MANAGEMENT))
+            response = refusal_response(self.client.refusal(error))
+        replies.send(encode_response(response, request.id, NodeKind.MANAGEMENT))
         self.client.flush()
 
-    async def _respond(self, request: Request, work: Work | None) -> Response:
+    async def _respond(self, request: NodeRequest, work: Work | None) -> NodeResponse:
         does = OPERATIONS.get(request.operation)
         if does is None:
             text = f"The operation '{request.operation:.100}' is unknown at $management."
-            raise Refused(NOT_IMPLEMENTED, 501, text)
+            raise AmqpRefused(NOT_IMPLEMENTED, 501, text)
         self.client.credentials.require(does.operation, self.node.path)
         # The entity may have been deleted and created again under this name.
-        self._entity = managed(self)
+        self._entity = find_managed(self)
         link_name = request.properties.get(ASSOCIATED_LINK)
 
         def holder(session: str | None) -> SessionReceiver | None:
             return holder_of(self.client, self._entity.id, session, link_name)
 
-        call = Invocation(self.front, self.node.address, Arguments(request.body), holder, work or self.front.broker)
+        given, acting = RequestArguments(request.body), work or self.front.broker
+        call = Invocation(self.front, self.node.address, given, holder, acting)
         async with asyncio.timeout(self._seconds(request)):
             await self.client.see_settlements(self._entity.id)
             body = await does.handler(call)
         if body is None:
-            return Response(204, "No Content", {})
-        return Response(200, "OK", body)
+            return NodeResponse(204, "No Content", {})
+        return NodeResponse(200, "OK", body)
 
     def _largest(self) -> int:
         """Return the largest size of a request: it may hold the largest message, plus some overhead."""
         kilobytes = None if isinstance(self._entity, Subscription) else self._entity.max_message_size_in_kilobytes
         return max(_LEAST_LIMIT, (kilobytes or 0) * 1024 + _AROUND)
 
-    def _seconds(self, request: Request) -> float:
+    def _seconds(self, request: NodeRequest) -> float:
         """Return the time-out of a request. Clients write 0 for none."""
         given = request.properties.get(SERVER_TIMEOUT)
         if isinstance(given, int) and given > 0:
@@ -152,7 +162,7 @@ class ManagementRequests(Attached[IncomingLink]):
             self.link.grant(left)
 
 
-def holder_of(client: Client, entity: int, session: str | None, link_name: object) -> SessionReceiver | None:
+def holder_of(client: LinkConnection, entity: int, session: str | None, link_name: object) -> SessionReceiver | None:
     """Return the client's link that holds a session, or None.
 
     If two links do, because one is closing, prefer `link_name`. Without a session, return the link called `link_name`:

@@ -27,7 +27,7 @@ from typing import Any
 from oncebus import amqp
 from oncebus.amqp.decoding import decode
 from oncebus.amqp.encoding import encode
-from oncebus.amqp.head import bare_at
+from oncebus.amqp.head import TICKS_AT_1970, bare_at
 from oncebus.amqp.message import LONGEST_TTL, NO_HEADER, Header
 from oncebus.amqp.sections import FOOTER, sections
 from oncebus.amqp.types import DecodeError, Int, Symbol, Timestamp
@@ -36,7 +36,6 @@ from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, 
 from oncebus.engine.store import Message, State, SubQueue
 from oncebus.model.entities import NO_LIMIT, BadRequest
 from oncebus.protocols.servicebus import decimals
-from oncebus.protocols.servicebus.times import of_timestamp, timestamp
 from oncebus.values.durations import MILLISECOND
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
@@ -65,11 +64,28 @@ _OURS = frozenset(
 )
 """The annotations that only the broker writes. A message that a client received and sends again may have them."""
 
+_TICKS_PER_MICROSECOND = 10
+_LATEST = (1 << 63) - 1
 _DECIMAL = decimals.FORMAT_CODE
 _FOOTER = bytes((0x00, 0x53, FOOTER))
 # Members of an enumeration take a while to look up.
 _MAIN, _ACTIVE = SubQueue.MAIN, State.ACTIVE
 _BIG_GUID, _LITTLE_GUID = struct.Struct(">IHH8s"), struct.Struct("<IHH8s")
+
+
+def timestamp(time: int) -> Timestamp:
+    """Return an AMQP timestamp, which has milliseconds."""
+    return Timestamp(time // MILLISECOND)
+
+
+def of_timestamp(milliseconds: int) -> int:
+    """Return the time of an AMQP timestamp, clamped to 64 bits."""
+    return max(min(milliseconds * MILLISECOND, _LATEST), -_LATEST)
+
+
+def ticks(time: int) -> int:
+    """Return .NET ticks: tenths of microseconds since the year 1."""
+    return TICKS_AT_1970 + time * _TICKS_PER_MICROSECOND
 
 
 def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
@@ -93,7 +109,7 @@ def incoming_message(payload: bytes) -> Incoming:
     message_id, group_id = amqp.identity(head)
     ttl = None if header.ttl is None else _time_to_live(header.ttl, head)
     if _DECIMAL in head:
-        head = decimals.with_translated(head)
+        head = decimals.translate_decimals(head)
     scheduled = partition_key = None
     if annotations:
         scheduled = annotations.get(SCHEDULED_TIME)
@@ -291,7 +307,7 @@ def _own(annotations: Mapping[Any, Any]) -> dict[Any, Any]:
     The partition key is not one of them: it is stored separately, as text.
     """
     return {
-        name: decimals.translated(value)
+        name: decimals.translate_decimal(value)
         for name, value in annotations.items()
         if name not in _OURS and name != PARTITION_KEY
     }

@@ -18,16 +18,15 @@ from oncebus.broker.broker import Broker, Received
 from oncebus.broker.transactions import Work
 from oncebus.engine.store import Action, Mode, Outcome, SessionLock, SessionLockLost, Settlement, SubQueue
 from oncebus.model.access import Operation
-from oncebus.model.entities import NO_LIMIT, BadRequest, Entity, OutOfRange, Queue, Subscription
+from oncebus.model.entities import BadRequest, Entity, OutOfRange, Queue, Subscription
 from oncebus.model.entities.descriptions import rules_by_name
-from oncebus.protocols.servicebus.arguments import Arguments
+from oncebus.protocols.servicebus.arguments import RequestArguments
 from oncebus.protocols.servicebus.dispositions import own_properties
-from oncebus.protocols.servicebus.errors import MESSAGE_NOT_FOUND, Refused, refusal_of_outcome
-from oncebus.protocols.servicebus.front import Front
-from oncebus.protocols.servicebus.messages import incoming_message, outgoing, wants_original
-from oncebus.protocols.servicebus.rules import described, rule_of
+from oncebus.protocols.servicebus.errors import MESSAGE_NOT_FOUND, AmqpRefused, refusal_of_outcome
+from oncebus.protocols.servicebus.front import ServiceBusFront
+from oncebus.protocols.servicebus.messages import incoming_message, timestamp, wants_original
+from oncebus.protocols.servicebus.rules import describe_rule, rule_of
 from oncebus.protocols.servicebus.session_receiver import SessionReceiver
-from oncebus.protocols.servicebus.times import timestamp
 
 Body = dict[str, object]
 
@@ -54,13 +53,13 @@ class Invocation:
     `acting` does what can be a part of a transaction: the broker, at once, or the transaction, with its commit.
     """
 
-    front: Front
+    front: ServiceBusFront
     address: Address
-    given: Arguments
+    given: RequestArguments
     holder: Callable[[str | None], SessionReceiver | None]
     acting: Broker | Work
 
-    def held(self, session: str) -> SessionReceiver:
+    def require_holder(self, session: str) -> SessionReceiver:
         """Return the client's link that holds a session. Raises `SessionLockLost` if it has none."""
         found = self.holder(session)
         if found is None or found.lock is None:
@@ -74,22 +73,13 @@ class Invocation:
         """
         session = self.given.optional_text("session-id")
         if session is not None and self.has_sessions:
-            return self.held(session).lock
+            return self.require_holder(session).lock
         found = self.holder(None)
         return None if found is None else found.lock
 
-    def encoded(self, received: Received, *, is_peeked: bool = False) -> bytes:
+    def encode(self, received: Received, *, is_peeked: bool = False) -> bytes:
         """Return the encoding of a message for an answer."""
-        message = received.message
-        source = self.front.path_of(message.source, message.entity)
-        entity = self._entity
-        return outgoing(
-            received,
-            source,
-            is_peeked=is_peeked,
-            is_copy=isinstance(entity, Subscription),
-            default_ttl=NO_LIMIT if entity is None else entity.default_message_time_to_live,
-        )
+        return self.front.encode(received, self._entity, is_peeked=is_peeked)
 
     @property
     def has_sessions(self) -> bool:
@@ -149,7 +139,7 @@ async def peek(call: Invocation) -> Body | None:
         found = await call.front.broker.peek(call.address, start, wanted, session, limits.peeked_bytes - size)
         for each in found:
             shown = Received(each.message, b"") if is_bodiless else each
-            messages.append({"message": call.encoded(shown, is_peeked=True)})
+            messages.append({"message": call.encode(shown, is_peeked=True)})
             size += len(shown.body) + len(each.message.head)
         left -= len(found)
         # The store's byte limit counts bodies, so without bodies there is room for more.
@@ -185,10 +175,10 @@ async def receive_by_number(call: Invocation) -> Body:
         _check(
             await broker.settle(call.address, [Settlement(Action.COMPLETE, token) for token in tokens], session=lock)
         )
-        return {"messages": [{"message": call.encoded(each)} for each in found]}
+        return {"messages": [{"message": call.encode(each)} for each in found]}
     return {
         "messages": [
-            {"lock-token": UUID(bytes=token), "message": call.encoded(each)}
+            {"lock-token": UUID(bytes=token), "message": call.encode(each)}
             for token, each in zip(tokens, found, strict=True)
         ]
     }
@@ -232,13 +222,13 @@ async def delete_messages(call: Invocation) -> Body:
     """
     named = call.given.optional_text("session-id")
     # Never ignore a session id here: without it, the request is about the whole entity.
-    lock = call.lock() if named is None else call.held(named).lock
+    lock = call.lock() if named is None else call.require_holder(named).lock
     count = min(call.given.number("message-count", least=1), call.front.limits.deleted)
     before = call.given.time("enqueued-time-utc")
     session = None if lock is None else lock.session
     deleted = await call.front.broker.delete_messages(call.address, before, count, session)
     if not deleted:
-        raise Refused(MESSAGE_NOT_FOUND, 204, "There are no messages to delete.")
+        raise AmqpRefused(MESSAGE_NOT_FOUND, 204, "There are no messages to delete.")
     return {"message-count": Int(deleted)}
 
 
@@ -247,20 +237,20 @@ async def delete_messages(call: Invocation) -> Body:
 
 async def renew_session(call: Invocation) -> Body:
     """Renew the lock of a session."""
-    lock = await call.held(call.given.text("session-id")).renew()
+    lock = await call.require_holder(call.given.text("session-id")).renew()
     return {"expiration": timestamp(lock.locked_until)}
 
 
 async def get_state(call: Invocation) -> Body:
     """Return the state of a session."""
-    lock = call.held(call.given.text("session-id")).lock
+    lock = call.require_holder(call.given.text("session-id")).lock
     assert lock is not None
     return {"session-state": await call.front.broker.session_state(lock)}
 
 
 async def set_state(call: Invocation) -> Body:
     """Set the state of a session."""
-    lock = call.held(call.given.text("session-id")).lock
+    lock = call.require_holder(call.given.text("session-id")).lock
     assert lock is not None
     await call.acting.set_session_state(lock, call.given.binary("session-state") or None)
     return {}
@@ -300,7 +290,7 @@ async def list_rules(call: Invocation) -> Body | None:
     """List the rules of a subscription by name."""
     skip, top = _page(call)
     rules = rules_by_name(_subscription(call))[skip : skip + min(top, call.front.limits.rules)]
-    return {"rules": [{"rule-description": described(rule)} for rule in rules]} if rules else None
+    return {"rules": [{"rule-description": describe_rule(rule)} for rule in rules]} if rules else None
 
 
 class Does(NamedTuple):
@@ -350,8 +340,8 @@ def _subscription(call: Invocation) -> Subscription:
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:
-    """Raise `Refused` for the first message that failed."""
+    """Raise `AmqpRefused` for the first message that failed."""
     for outcome in outcomes:
         refusal = refusal_of_outcome(outcome)
         if refusal is not None:
-            raise Refused(*refusal)
+            raise AmqpRefused(*refusal)

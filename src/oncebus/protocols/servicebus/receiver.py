@@ -19,11 +19,11 @@ from oncebus.broker.dispatching import Dispatcher
 from oncebus.broker.transactions import UnknownTransaction, Work
 from oncebus.engine.store import Action, Mode, Outcome, SessionLock, Settlement, SubQueue
 from oncebus.model.access import Operation
-from oncebus.model.entities import NotFound, Queue, Subscription
-from oncebus.protocols.servicebus.attached import Attached, Client
+from oncebus.model.entities import Queue, Subscription
+from oncebus.protocols.servicebus.attached import EntityLink, LinkConnection
 from oncebus.protocols.servicebus.dispositions import answer_to, settlements_of
-from oncebus.protocols.servicebus.errors import Refused, refusal_of_outcome
-from oncebus.protocols.servicebus.messages import outgoing, tag_of
+from oncebus.protocols.servicebus.errors import AmqpRefused, refusal_of_outcome
+from oncebus.protocols.servicebus.messages import tag_of
 from oncebus.protocols.servicebus.nodes import Node
 from oncebus.protocols.servicebus.transactions import work_of
 from oncebus.values.errors import OncebusError
@@ -40,20 +40,19 @@ class _Decision(NamedTuple):
     work: Work | None
 
 
-class Receiver(Attached[OutgoingLink]):
+class Receiver(EntityLink[OutgoingLink, Queue | Subscription]):
     """Sends messages while there is credit.
 
     A message that is unsettled when the link ends stays locked until its lock expires, as in the service: the client
     may still settle it by its lock token. A message that the client cannot have received is released.
     """
 
+    operation = Operation.RECEIVE
     is_sessionful = False
 
-    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+    def __init__(self, client: LinkConnection, link: OutgoingLink, node: Node) -> None:
         super().__init__(client, link, node)
         self.mode = Mode.RECEIVE_AND_DELETE if link.attach.snd_settle_mode == SETTLED else Mode.PEEK_LOCK
-        self.entity = self.permitted()
-        self._is_subscription = isinstance(self.entity, Subscription)
         self._dispatcher: Dispatcher[Received] | None = None
         self._is_consumer = False
         self._decisions: list[_Decision] = []
@@ -72,7 +71,7 @@ class Receiver(Attached[OutgoingLink]):
         self.link.accept()
         self.is_accepted = True
         self.attach_consumer()
-        self.credit_changed()
+        self.on_credit()
 
     def attach_consumer(self) -> None:
         """Show the link as a consumer of its entity until it ends."""
@@ -80,18 +79,11 @@ class Receiver(Attached[OutgoingLink]):
             self.front.broker.consumers.attach(self.entity.id)
             self._is_consumer = True
 
-    def check(self) -> None:
-        """See `Attached`."""
-        if self.permitted().id != self.entity.id:
-            raise NotFound(self.node.address.path)
-
-    def permitted(self) -> Queue | Subscription:
-        """Return the entity to receive from. Raises if the client lacks the right or the entity does not allow it."""
-        operation = Operation.ACCEPT_SESSION if self.is_sessionful else Operation.RECEIVE
-        self.held_by = self.client.credentials.require(operation, self.node.path)
+    def find_entity(self) -> Queue | Subscription:
+        """See `EntityLink`."""
         return self.front.broker.receivable(self.node.address, is_sessionful=self.is_sessionful)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """See `Attached`."""
         self._leave()
         if self._is_consumer:
@@ -120,7 +112,7 @@ class Receiver(Attached[OutgoingLink]):
         """See `Waiter`."""
         return self.link.is_open
 
-    def credit_changed(self) -> None:
+    def on_credit(self) -> None:
         """See `Attached`."""
         if self.link.drain:
             self._dispatcher = self.dispatcher()
@@ -138,23 +130,17 @@ class Receiver(Attached[OutgoingLink]):
     def deliver(self, received: Received) -> None:
         """See `Waiter`."""
         message = received.message
-        source = None if message.source is None else self.front.path_of(message.source, message.entity)
         is_settled = message.token is None
         tag = b"" if message.token is None else tag_of(message.token)
         # A deleted message must be sent even without credit: to the client, it has crossed its flow on the wire.
         is_late = is_settled and self.link.credit <= 0
-        payload = outgoing(
-            received,
-            source,
-            is_copy=self._is_subscription,
-            default_ttl=self.entity.default_message_time_to_live,
-        )
+        payload = self.front.encode(received, self.entity)
         self.link.send(payload, tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late)
         self.client.flush()
 
     def finish(self) -> None:
         """See `Waiter`. After a drain, report the credit as used up."""
-        # Without room for output, `credit_changed` continues later.
+        # Without room for output, `on_credit` continues later.
         if self.link.sendable or self.link.credit <= 0:
             self.link.answer_drain()
             self.client.flush()
@@ -199,7 +185,7 @@ class Receiver(Attached[OutgoingLink]):
         finally:
             self._lapsing = None
 
-    def disposed(self, event: Disposed) -> None:
+    def on_disposition(self, event: Disposed) -> None:
         """See `Attached`."""
         if isinstance(event.state, ReceivedState) and not event.settled:
             # The client has not decided yet.
@@ -223,17 +209,17 @@ class Receiver(Attached[OutgoingLink]):
 
     @property
     def entity_id(self) -> int:
-        """See `Settling`."""
+        """See `SettlingReceiver`."""
         return self.entity.id
 
-    async def settled(self) -> None:
-        """See `Settling`."""
+    async def wait_until_settled(self) -> None:
+        """See `SettlingReceiver`."""
         if self._settling is not None:
             applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._awaited.append(applied)
             await applied
 
-    async def finished(self) -> None:
+    async def wait_until_finished(self) -> None:
         """Wait, after the link has ended, until all decisions are applied and unsent messages are released."""
         if self._dispatcher is not None:
             await self._dispatcher.wait_for_look()
@@ -305,7 +291,7 @@ class Receiver(Attached[OutgoingLink]):
             try:
                 tokens = [tag_of(delivery.tag) for delivery in decision.deliveries]
                 found = settlements_of(tokens, decision.state, is_settled=decision.is_settled)
-            except Refused as error:
+            except AmqpRefused as error:
                 self._answer(decision, decision.deliveries, Rejected(error.refusal.error))
                 continue
             if found:

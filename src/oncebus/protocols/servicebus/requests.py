@@ -15,19 +15,19 @@ from oncebus.amqp.conditions import NOT_ALLOWED
 from oncebus.amqp.head import Properties
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.amqp.message import AmqpValue
-from oncebus.amqp.outcomes import Accepted, Rejected, TransactionalState
+from oncebus.amqp.outcomes import Accepted, AmqpError, Rejected, TransactionalState
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import Target
 from oncebus.amqp.types import Int, Symbol
 from oncebus.model.entities import BadRequest, Entity, NotFound
-from oncebus.protocols.servicebus.attached import Attached, Client
-from oncebus.protocols.servicebus.errors import Refusal
+from oncebus.protocols.servicebus.attached import Attached, LinkConnection
+from oncebus.protocols.servicebus.errors import AmqpRefusal
 from oncebus.protocols.servicebus.nodes import Node, NodeKind
 
-_NO_REPLY = Refusal(NOT_ALLOWED, 400, "There is no link for the answer: attach a receiver to the same address first.")
+_NO_REPLY = "There is no link for the answer: attach a receiver to the same address first."
 
 
-class Request(NamedTuple):
+class NodeRequest(NamedTuple):
     """A request. `properties` are the application properties, `body` is the value of the message."""
 
     operation: str
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     reply_to: str | None
 
 
-class Response(NamedTuple):
+class NodeResponse(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -46,7 +46,7 @@ class Response(NamedTuple):
     condition: str | None = None
 
 
-def read_request(payload: bytes) -> Request:
+def read_request(payload: bytes) -> NodeRequest:
     """Return the request in a message. Raises `DecodeError` or `BadRequest`."""
     _, _, _, head, body = amqp.split(payload)
     fields = amqp.properties(head)
@@ -59,15 +59,15 @@ def read_request(payload: bytes) -> Request:
     content = amqp.decode_body(body)
     value = content.value if isinstance(content, AmqpValue) else content
     identity = fields.message_id if fields.message_id is not None else fields.correlation_id
-    return Request(operation, properties, value, identity, fields.reply_to)
+    return NodeRequest(operation, properties, value, identity, fields.reply_to)
 
 
-def refused(refusal: Refusal) -> Response:
+def refusal_response(refusal: AmqpRefusal) -> NodeResponse:
     """Return the answer for a refused request."""
-    return Response(refusal.status, refusal.text, None, refusal.condition)
+    return NodeResponse(refusal.status, refusal.text, None, refusal.condition)
 
 
-def encoded(response: Response, identity: amqp.Id | None, kind: NodeKind) -> bytes:
+def encode_response(response: NodeResponse, identity: amqp.Id | None, kind: NodeKind) -> bytes:
     """Return an answer as a message. $cbs uses the property names of AMQP, $management those of the service."""
     if kind is NodeKind.TOKENS:
         properties: dict[str, object] = {
@@ -82,7 +82,7 @@ def encoded(response: Response, identity: amqp.Id | None, kind: NodeKind) -> byt
     return head + body
 
 
-def managed(attached: Attached[Any]) -> Entity:
+def find_managed(attached: Attached[Any]) -> Entity:
     """Return the entity whose $management a link is attached to.
 
     Raises `AccessRefused` if the client has no token for it, `NotFound` if it does not exist.
@@ -98,7 +98,7 @@ def managed(attached: Attached[Any]) -> Entity:
 class Replies(Attached[OutgoingLink]):
     """The link for answers."""
 
-    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+    def __init__(self, client: LinkConnection, link: OutgoingLink, node: Node) -> None:
         super().__init__(client, link, node)
         self._sent = 0
         self._then: dict[Callable[[], None], None] = {}
@@ -113,7 +113,7 @@ class Replies(Attached[OutgoingLink]):
     def check(self) -> None:
         """See `Attached`."""
         if self.node.kind is NodeKind.MANAGEMENT:
-            managed(self)
+            find_managed(self)
 
     def send(self, payload: bytes) -> None:
         """Send an answer if the link is open. It does not wait for credit, because some clients never renew it."""
@@ -128,18 +128,18 @@ class Replies(Attached[OutgoingLink]):
         If that is already so, call it at once.
         """
         self._then[then] = None
-        self.credit_changed()
+        self.on_credit()
 
-    def credit_changed(self) -> None:
+    def on_credit(self) -> None:
         """See `Attached`. Calls the callbacks of `when_written`."""
         if not self.link.waiting:
             callbacks, self._then = self._then, {}
             for then in callbacks:
                 then()
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """See `Attached`."""
-        self.credit_changed()
+        self.on_credit()
 
     def answers_to(self, reply_to: str | None) -> bool:
         """Return whether a request's reply-to selects this link."""
@@ -149,10 +149,10 @@ class Replies(Attached[OutgoingLink]):
         )
 
 
-def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies | None:
-    """Return the link for the answer to a request that came on `link`, or None if there is none."""
-    found = None
-    for other in link.session.links:
+def _find_replies(attached: Attached[IncomingLink], reply_to: str | None) -> Replies | None:
+    """Return the link for the answer to a request, or None if there is none."""
+    found, node = None, attached.node
+    for other in attached.link.session.links:
         replies = other.context
         if isinstance(replies, Replies) and other.is_open and replies.node.kind is node.kind:
             if replies.answers_to(reply_to) and replies.node.path.lower() == node.path.lower():
@@ -162,7 +162,7 @@ def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies 
     return found
 
 
-def begin(client: Client, link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
+def begin_request(attached: Attached[IncomingLink], delivery: Delivery) -> tuple[NodeRequest, Replies] | None:
     """Read and accept a request. Return it and the link for its answer.
 
     Reject it and return None if it is malformed or has no such link.
@@ -170,14 +170,14 @@ def begin(client: Client, link: IncomingLink, node: Node, delivery: Delivery) ->
     try:
         request = read_request(delivery.payload)
     except Exception as error:
-        link.settle([delivery], Rejected(client.refusal(error).error))
+        attached.link.settle([delivery], Rejected(attached.client.refusal(error).error))
         return None
-    replies = reply_link(link, node, request.reply_to)
+    replies = _find_replies(attached, request.reply_to)
     if replies is None:
-        link.settle([delivery], Rejected(_NO_REPLY.error))
+        attached.link.settle([delivery], Rejected(AmqpError(NOT_ALLOWED, _NO_REPLY)))
         return None
     if not delivery.settled:
         state = delivery.state
         answer = TransactionalState(state.txn_id, Accepted()) if isinstance(state, TransactionalState) else Accepted()
-        link.settle([delivery], answer)
+        attached.link.settle([delivery], answer)
     return request, replies

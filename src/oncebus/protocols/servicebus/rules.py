@@ -34,7 +34,7 @@ from oncebus.model.entities import (
     TrueFilter,
 )
 from oncebus.model.entities.descriptions import CORRELATION_FIELDS
-from oncebus.protocols.servicebus.times import timestamp
+from oncebus.protocols.servicebus.messages import timestamp
 
 RULE = ULong(0x13700000004)
 NO_ACTION = ULong(0x13700000005)
@@ -65,15 +65,15 @@ def rule_of(name: str, description: Any) -> Rule:
     return Rule(name, chosen, None if action is None else SqlAction(_expression(action, "sql-rule-action")))
 
 
-def described(rule: Rule) -> Described:
+def describe_rule(rule: Rule) -> Described:
     """Return the rule as a described list, for an answer to enumerate-rules."""
     action = Described(NO_ACTION, [])
     if rule.action is not None:
         action = Described(SQL_ACTION, [rule.action.expression, Int(rule.action.compatibility_level)])
-    return Described(RULE, [_described_filter(rule.filter), action, rule.name, timestamp(rule.created_at)])
+    return Described(RULE, [_describe_filter(rule.filter), action, rule.name, timestamp(rule.created_at)])
 
 
-def _described_filter(given: Filter) -> Described:
+def _describe_filter(given: Filter) -> Described:
     match given:
         case SqlFilter():
             return Described(SQL_FILTER, [given.expression, Int(given.compatibility_level)])

@@ -14,9 +14,9 @@ from oncebus.broker.coalescing import Submission, SubmissionQueue
 from oncebus.broker.sending import Incoming, check_encoded, largest_batch
 from oncebus.broker.transactions import UnknownTransaction, Work
 from oncebus.model.access import Operation
-from oncebus.model.entities import NotFound, Queue, Topic
+from oncebus.model.entities import Queue, Topic
 from oncebus.model.entities.limits import largest_message
-from oncebus.protocols.servicebus.attached import Attached, Client
+from oncebus.protocols.servicebus.attached import EntityLink, LinkConnection
 from oncebus.protocols.servicebus.messages import incoming
 from oncebus.protocols.servicebus.nodes import Node
 from oncebus.protocols.servicebus.transactions import answer_in, work_of
@@ -28,18 +28,18 @@ _READ_BEYOND = 16 << 20
 _ACCEPTED = Accepted()
 
 
-class Sender(Attached[IncomingLink]):
+class Sender(EntityLink[IncomingLink, Queue | Topic]):
     """Sends messages in the order of their transfers, together with those of other senders (`Coalescer`).
 
     Received transfers are sent even if the link has ended, because a client may leave without waiting for an answer.
     """
 
-    def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
+    operation = Operation.SEND
+
+    def __init__(self, client: LinkConnection, link: IncomingLink, node: Node) -> None:
         super().__init__(client, link, node)
         self.path = node.address.path
         self._submissions = SubmissionQueue(client.front.broker.coalescer, self)
-        self.entity = self._permitted()
-        self.largest = largest_batch(self.entity)
 
     def open(self) -> None:
         """See `Attached`."""
@@ -50,7 +50,7 @@ class Sender(Attached[IncomingLink]):
         self.is_accepted = True
         self.link.grant(self.front.limits.credit)
 
-    def delivered(self, delivery: Delivery) -> None:
+    def on_delivery(self, delivery: Delivery) -> None:
         """See `Attached`."""
         self.client.hold(len(delivery.payload))
         if delivery.state is not None:
@@ -61,17 +61,16 @@ class Sender(Attached[IncomingLink]):
                 return
         self._submissions.add(delivery)
 
-    def check(self) -> None:
-        """See `Attached`."""
-        entity = self._permitted()
-        if entity.id != self.entity.id:
-            raise NotFound(self.node.address.path)
-        self.entity = entity
+    def find_entity(self) -> Queue | Topic:
+        """See `EntityLink`."""
+        entity = self.front.broker.sendable(sent_path(self.node.address))
         self.largest = largest_batch(entity)
+        return entity
 
-    def _permitted(self) -> Queue | Topic:
-        self.held_by = self.client.credentials.require(Operation.SEND, self.node.path)
-        return self.front.broker.sendable(sent_path(self.node.address))
+    def check(self) -> None:
+        """See `Attached`. The entity may have another limit now."""
+        super().check()
+        self.entity = self.find_entity()
 
     def read(self, delivery: Delivery) -> Submission[Delivery] | None:
         """See `Submitter`. Return None too for a transfer in a transaction."""

@@ -18,14 +18,14 @@ from oncebus.broker.broker import Broker
 from oncebus.model.access import AuthorizationRule, Guard, NamespaceRules
 from oncebus.protocols.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
 from oncebus.protocols.servicebus.connection import ClientConnection
-from oncebus.protocols.servicebus.front import Front
-from oncebus.protocols.servicebus.known import KnownClients
-from oncebus.protocols.servicebus.limits import Limits
+from oncebus.protocols.servicebus.credentials import Key
+from oncebus.protocols.servicebus.fair_reading import FairReading
+from oncebus.protocols.servicebus.front import ServiceBusFront
+from oncebus.protocols.servicebus.limits import AmqpLimits
 from oncebus.protocols.servicebus.receiver import Receiver
 from oncebus.protocols.servicebus.sender import Sender
 from oncebus.protocols.servicebus.session_receiver import SessionReceiver
 from oncebus.protocols.servicebus.transport import AmqpProtocol, Flushes, Wire
-from oncebus.protocols.servicebus.turns import Turns
 from oncebus.values.errors import OncebusError
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,52 @@ class ConnectionCounts:
     connections_total: int
 
 
+class KnownClients:
+    """The authenticated connections, at most `most`.
+
+    One key may take all places while nobody else needs one. When all are taken, a connection of a key with fewer places
+    takes the one of the newest connection of the key with the most, until they have equally many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._keys: dict[ClientConnection, Key | None] = {}
+        # Of each key, the oldest connection first.
+        self._of_key: dict[Key | None, dict[ClientConnection, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, client: ClientConnection) -> bool:
+        return client in self._keys
+
+    def enter(self, client: ClientConnection, key: Key | None) -> ClientConnection | None:
+        """Give a connection a place. Return the connection that has none now: another, this one, or None."""
+        loser = None
+        if len(self._keys) >= self._most:
+            most = max(self._of_key.values(), key=len)
+            if len(most) <= len(self._of_key.get(key, ())) + 1:
+                return client
+            loser = next(reversed(most))
+            self.leave(loser)
+        self._keys[client] = key
+        self._of_key.setdefault(key, {})[client] = None
+        return loser
+
+    def leave(self, client: ClientConnection) -> None:
+        """Free the place of a connection, if it has one."""
+        if client in self._keys:
+            key = self._keys.pop(client)
+            own = self._of_key[key]
+            del own[client]
+            if not own:
+                del self._of_key[key]
+
+
 class ServiceBusServer:
     """Serves AMQP clients of Azure Service Bus over one broker."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: ServiceBusFront) -> None:
         self.front = front
         self._servers: list[asyncio.Server] = []
         self._clients: set[ClientConnection] = set()
@@ -63,7 +105,7 @@ class ServiceBusServer:
         self._warned = -SECONDS_BETWEEN_WARNINGS
         self._total = 0
         self._flushes = Flushes()
-        self._turns = Turns()
+        self._reading = FairReading()
         self._watching: asyncio.Task[None] | None = None
         self._is_empty = asyncio.Event()
 
@@ -107,7 +149,7 @@ class ServiceBusServer:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self.front.tasks.finish(seconds)
+        await self.front.tasks.drain(seconds)
 
     def metrics(self) -> list[Metric]:
         """Return the metrics of the server."""
@@ -149,16 +191,16 @@ class ServiceBusServer:
             most_links=limits.links,
             most_unsettled=limits.unsettled,
         )
-        return AmqpProtocol(connection, self._client, flushes=self._flushes, turns=self._turns)
+        return AmqpProtocol(connection, self._client, flushes=self._flushes, reading=self._reading)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
-        client = ClientConnection(self.front, connection, wire, self._gone, self._trusted, self._distrusted)
+        client = ClientConnection(self.front, connection, wire, self._gone, self._admit, self._demote)
         self._clients.add(client)
         self._strangers.enter(client)
         self._total += 1
         return client
 
-    def _trusted(self, client: ClientConnection) -> None:
+    def _admit(self, client: ClientConnection) -> None:
         if client in self._known:
             return
         loser = self._known.enter(client, client.credentials.key)
@@ -169,7 +211,7 @@ class ServiceBusServer:
                 self._strangers.enter(loser)
             self._refuse(loser)
 
-    def _distrusted(self, client: ClientConnection) -> None:
+    def _demote(self, client: ClientConnection) -> None:
         """Count a client as unauthenticated: its key was rotated or its tokens expired. It stays connected."""
         if client in self._known:
             self._known.leave(client)
@@ -227,9 +269,9 @@ def make_server(
     *,
     namespace_rules: NamespaceRules,
     host: str | None = None,
-    limits: Limits | None = None,
+    limits: AmqpLimits | None = None,
 ) -> ServiceBusServer:
     """Return a server over a broker. With `host`, tokens must be for that host."""
-    chosen = limits or Limits()
+    chosen = limits or AmqpLimits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
-    return ServiceBusServer(Front(broker, guard, chosen, host or _HOST))
+    return ServiceBusServer(ServiceBusFront(broker, guard, chosen, host or _HOST))

@@ -13,13 +13,14 @@ from oncebus.amqp.types import Described, Symbol
 from oncebus.broker.broker import Received
 from oncebus.broker.dispatching import Dispatcher
 from oncebus.engine.store import SessionLock, SessionLockLost
+from oncebus.model.access import Operation
 from oncebus.model.entities import BadRequest
-from oncebus.protocols.servicebus.attached import Client
-from oncebus.protocols.servicebus.errors import TIMEOUT, Refused
-from oncebus.protocols.servicebus.limits import Limits
+from oncebus.protocols.servicebus.attached import LinkConnection
+from oncebus.protocols.servicebus.errors import TIMEOUT, AmqpRefused
+from oncebus.protocols.servicebus.limits import AmqpLimits
+from oncebus.protocols.servicebus.messages import ticks
 from oncebus.protocols.servicebus.nodes import Node
 from oncebus.protocols.servicebus.receiver import Receiver
-from oncebus.protocols.servicebus.times import ticks
 from oncebus.values.durations import SECOND
 from oncebus.values.errors import OncebusError
 
@@ -41,9 +42,10 @@ class SessionReceiver(Receiver):
     unsettled messages. Some time after the session lock has expired, the link is detached.
     """
 
+    operation = Operation.ACCEPT_SESSION
     is_sessionful = True
 
-    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+    def __init__(self, client: LinkConnection, link: OutgoingLink, node: Node) -> None:
         self._wanted_session, self._filter = _wanted_session(link)
         self._wait = _wait_of(link, client.front.limits)
         self._lock: SessionLock | None = None
@@ -70,10 +72,10 @@ class SessionReceiver(Receiver):
                 raise SessionLockLost(f"Session '{self._lock.session}' was held until {self._lock.locked_until}.")
             self.client.look_at(self, self._end_of(self._lock))
 
-    def credit_changed(self) -> None:
+    def on_credit(self) -> None:
         """See `Attached`. Credit before the answer to the attach is ignored here; `_accept` applies it later."""
         if self._lock is not None:
-            super().credit_changed()
+            super().on_credit()
 
     def fail(self, error: Exception) -> None:
         """See `Waiter`. A link whose lock has expired gets no more messages, and stays until `check` ends it."""
@@ -85,10 +87,10 @@ class SessionReceiver(Receiver):
         assert self._own_dispatcher is not None
         return self._own_dispatcher
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """See `Attached`."""
         self._is_over = True
-        super().ended()
+        super().on_end()
         if self._accepting is not None:
             self._accepting.cancel()
         if self._lock is not None:
@@ -96,7 +98,7 @@ class SessionReceiver(Receiver):
 
     async def renew(self) -> SessionLock:
         """Renew the session lock and return it."""
-        self._lock = await self.front.broker.renew_session(self._held())
+        self._lock = await self.front.broker.renew_session(self._require_lock())
         self.client.look_at(self, self._end_of(self._lock))
         return self._lock
 
@@ -104,7 +106,7 @@ class SessionReceiver(Receiver):
         """Return the time at which the link ends unless the lock is renewed."""
         return lock.locked_until + round(self.front.limits.session_grace_seconds * SECOND)
 
-    def _held(self) -> SessionLock:
+    def _require_lock(self) -> SessionLock:
         assert self._lock is not None
         return self._lock
 
@@ -112,7 +114,7 @@ class SessionReceiver(Receiver):
         try:
             lock = await self.front.broker.accept_session(self.node.address, self._wanted_session, self._wait)
             if lock is None:
-                raise Refused(TIMEOUT, 408, f"No session of '{self.node.address.path}' became free in time.")
+                raise AmqpRefused(TIMEOUT, 408, f"No session of '{self.node.address.path}' became free in time.")
         except Exception as error:
             self._accepting = None
             self.client.end(self, error)
@@ -122,7 +124,7 @@ class SessionReceiver(Receiver):
             self.front.tasks.start(self._release(lock))
             return
         self._lock = lock
-        self._own_dispatcher = self.front.broker.session_dispatcher(self.node.address, self.mode, self._held)
+        self._own_dispatcher = self.front.broker.session_dispatcher(self.node.address, self.mode, self._require_lock)
         assert self.link.attach.source is not None
         self.link.accept(
             source=replace(self.link.attach.source, filter={Symbol(SESSION_FILTER): self._filter(lock.session)}),
@@ -131,11 +133,11 @@ class SessionReceiver(Receiver):
         self.is_accepted = True
         self.client.look_at(self, self._end_of(lock))
         self.client.flush()
-        self.credit_changed()
+        self.on_credit()
 
     async def _release(self, lock: SessionLock) -> None:
         """Release the session, after the client's last decisions are applied and unsent messages are released."""
-        await self.finished()
+        await self.wait_until_finished()
         try:
             await self.front.broker.release_session(lock)
         except OncebusError:
@@ -160,7 +162,7 @@ def _wanted_session(link: OutgoingLink) -> tuple[str | None, Callable[[str], obj
     return value, written
 
 
-def _wait_of(link: OutgoingLink, limits: Limits) -> float:
+def _wait_of(link: OutgoingLink, limits: AmqpLimits) -> float:
     value = link.properties.get(Symbol(WAIT))
     # `not value >= 0` also rejects NaN, unlike `value < 0`.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:

@@ -9,10 +9,16 @@ from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.model.access import AccessRefused, Reason
 from oncebus.model.access.tokens import TYPE
 from oncebus.model.entities import BadRequest, NotFound
-from oncebus.protocols.servicebus.attached import Attached, Client
-from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.attached import Attached, LinkConnection
+from oncebus.protocols.servicebus.errors import AmqpRefused
 from oncebus.protocols.servicebus.nodes import Node, NodeKind, node_of
-from oncebus.protocols.servicebus.requests import Request, Response, begin, encoded, refused
+from oncebus.protocols.servicebus.requests import (
+    NodeRequest,
+    NodeResponse,
+    begin_request,
+    encode_response,
+    refusal_response,
+)
 
 PUT_TOKEN = "put-token"
 _CREDIT = 50
@@ -20,11 +26,11 @@ _NOT_SAS = "MalformedToken: The token is not a shared access signature. Tokens o
 
 
 class TokenRequests(Attached[IncomingLink]):
-    """The link for put-token requests. It calls `trusted` for each valid token."""
+    """The link for put-token requests. It calls `on_trusted` for each valid token."""
 
-    def __init__(self, client: Client, link: IncomingLink, node: Node, trusted: Callable[[], None]) -> None:
+    def __init__(self, client: LinkConnection, link: IncomingLink, node: Node, on_trusted: Callable[[], None]) -> None:
         super().__init__(client, link, node)
-        self._trusted = trusted
+        self._on_trusted = on_trusted
 
     def open(self) -> None:
         """See `Attached`."""
@@ -32,27 +38,27 @@ class TokenRequests(Attached[IncomingLink]):
         self.is_accepted = True
         self._top_up()
 
-    def delivered(self, delivery: Delivery) -> None:
+    def on_delivery(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        begun = begin(self.client, self.link, self.node, delivery)
+        begun = begin_request(self, delivery)
         if begun is None:
             self._top_up()
             return
         request, replies = begun
         try:
             self._put(request)
-            response = Response(202, "Accepted")
+            response = NodeResponse(202, "Accepted")
         except Exception as error:
-            response = refused(self.client.refusal(error))
-        replies.send(encoded(response, request.id, NodeKind.TOKENS))
+            response = refusal_response(self.client.refusal(error))
+        replies.send(encode_response(response, request.id, NodeKind.TOKENS))
         replies.when_written(self._top_up)
 
     def _top_up(self) -> None:
         self.link.grant(_CREDIT)
 
-    def _put(self, request: Request) -> None:
+    def _put(self, request: NodeRequest) -> None:
         if request.operation != PUT_TOKEN:
-            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is unknown at $cbs.")
+            raise AmqpRefused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is unknown at $cbs.")
         token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
         if not isinstance(token, str):
             raise BadRequest("The body of a put-token request is not a string.")
@@ -65,4 +71,4 @@ class TokenRequests(Attached[IncomingLink]):
             # Only a token about the entity tells whether it exists; with any other, the answer is the same if it does.
             raise NotFound(path)
         self.client.credentials.put(token)
-        self._trusted()
+        self._on_trusted()

@@ -10,8 +10,8 @@ from oncebus.amqp.performatives import Coordinator
 from oncebus.amqp.transactions import Declare, Discharge, read_control
 from oncebus.broker.transactions import Transaction, UnknownTransaction, Via, Work
 from oncebus.model.entities import Entity
-from oncebus.protocols.servicebus.attached import Attached, Client
-from oncebus.protocols.servicebus.errors import Refused
+from oncebus.protocols.servicebus.attached import Attached, LinkConnection
+from oncebus.protocols.servicebus.errors import AmqpRefused
 from oncebus.protocols.servicebus.nodes import TRANSACTIONS
 
 _LARGEST = 64 << 10
@@ -24,7 +24,7 @@ class TransactionRequests(Attached[IncomingLink]):
     It needs no token: a transaction holds nothing before a link that needs one uses it.
     """
 
-    def __init__(self, client: Client, link: IncomingLink) -> None:
+    def __init__(self, client: LinkConnection, link: IncomingLink) -> None:
         super().__init__(client, link, TRANSACTIONS)
 
     def open(self) -> None:
@@ -33,7 +33,7 @@ class TransactionRequests(Attached[IncomingLink]):
         self.is_accepted = True
         self.link.grant(self.front.limits.controls)
 
-    def delivered(self, delivery: Delivery) -> None:
+    def on_delivery(self, delivery: Delivery) -> None:
         """See `Attached`."""
         try:
             match read_control(delivery.payload):
@@ -46,13 +46,13 @@ class TransactionRequests(Attached[IncomingLink]):
         if self.link.credit < self.front.limits.controls // 2:
             self.link.grant(self.front.limits.controls)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """See `Attached`."""
         self.client.transactions.roll_back_of(self)
 
     def _declare(self, delivery: Delivery, declare: Declare) -> None:
         if declare.global_id is not None:
-            raise Refused(NOT_IMPLEMENTED, 501, "Distributed transactions are not supported.")
+            raise AmqpRefused(NOT_IMPLEMENTED, 501, "Distributed transactions are not supported.")
         if not delivery.settled:
             limits = self.front.limits
             most = limits.transactions if self.link.connection.is_trusted else limits.stranger_transactions
@@ -93,7 +93,7 @@ def go_via(link: Link, entity: Entity, *, receives: bool) -> None:
         via.attach(entity, receives=receives)
 
 
-def work_of(client: Client, link: Link, state: DeliveryState | None) -> Work | None:
+def work_of(client: LinkConnection, link: Link, state: DeliveryState | None) -> Work | None:
     """Begin a request in the transaction that a delivery state names; return None if it names none.
 
     Raises `UnknownTransaction`.

@@ -25,7 +25,7 @@ from oncebus.amqp.limits import (
 from oncebus.amqp.outcomes import AmqpError
 from oncebus.protocols.borrowed import limit_read, limit_read_ahead
 from oncebus.protocols.listening import limit_unacknowledged
-from oncebus.protocols.servicebus.turns import Turns
+from oncebus.protocols.servicebus.fair_reading import FairReading
 
 log = logging.getLogger(__name__)
 
@@ -116,9 +116,9 @@ class AmqpProtocol(asyncio.Protocol):
         close_seconds: float = CLOSE_SECONDS,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
         flushes: Flushes | None = None,
-        turns: Turns | None = None,
+        reading: FairReading | None = None,
     ) -> None:
-        """`flushes` and `turns` may be shared by the connections of one event loop."""
+        """`flushes` and `reading` may be shared by the connections of one event loop."""
         self.connection = connection
         self.is_writable = False
         self._make_peer = make_peer
@@ -127,7 +127,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._close_seconds = close_seconds
         self._most_waiting_bytes = most_waiting_bytes
         self._flushes = flushes or Flushes()
-        self.turns = turns or Turns()
+        self.reading = reading or FairReading()
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
         self._remote = "unknown"
@@ -172,11 +172,11 @@ class AmqpProtocol(asyncio.Protocol):
 
     @property
     def is_known(self) -> bool:
-        """See `Reader`."""
+        """See `InputReader`."""
         return self.connection.is_trusted
 
     def step(self) -> bool:
-        """See `Reader`."""
+        """See `InputReader`."""
         if self._transport is None or self._is_held or self._is_ending:
             return False
         data, self._unread = self._unread, b""
@@ -250,7 +250,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _run(self) -> None:
         """Process input now, or later when it is this connection's turn."""
-        if self.turns.run(self):
+        if self.reading.run(self):
             self._update_reading()
 
     def _update_reading(self) -> None:
@@ -392,7 +392,7 @@ class AmqpProtocol(asyncio.Protocol):
 
 
 def limit_reading(transport: asyncio.Transport, most: int | None) -> None:
-    """Limit the bytes that the transport reads in one turn of the event loop, or None for as many as it likes.
+    """Limit the bytes that the transport reads in one iteration of the event loop, or None for as many as it likes.
 
     asyncio would read 256 KB, and keep as much of a connection with TLS that is not read.
     """

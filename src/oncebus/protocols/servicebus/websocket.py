@@ -108,7 +108,7 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
 
     def _run(self) -> None:
         """Parse input now, or later when it is this connection's turn."""
-        if self._protocol.turns.run(self):
+        if self._protocol.reading.run(self):
             self._update_reading()
 
     def _update_reading(self) -> None:

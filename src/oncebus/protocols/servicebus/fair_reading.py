@@ -1,4 +1,4 @@
-"""Shares the event loop among connections: a peer can send more frames at once than one turn of the loop may process.
+"""Shares the event loop among connections: a peer can send more frames at once than one iteration may process.
 
 A bound on bytes would not do: 256 KB of small frames are seconds of work.
 """
@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from oncebus.amqp.limits import TURN_SECONDS, UNTRUSTED_TURN_SECONDS
+from oncebus.amqp.limits import READING_SECONDS, UNTRUSTED_READING_SECONDS
 
 
-class Reader(Protocol):
+class InputReader(Protocol):
     """A connection with input to process."""
 
     @property
@@ -26,32 +26,32 @@ class Reader(Protocol):
 
 
 class _Queue:
-    """Readers that wait for their turn, and the time that they may use and have used in this turn of the loop."""
+    """Readers that wait, and the time that they may use and have used in this iteration of the loop."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.used = 0.0
-        self.waiting: deque[Reader] = deque()
+        self.waiting: deque[InputReader] = deque()
 
 
-class Turns:
+class FairReading:
     """Lets readers process their input in small steps, one after the other.
 
-    In one turn of the event loop all of them together use about `TURN_SECONDS`, and those that have not authenticated
-    `UNTRUSTED_TURN_SECONDS`, however many they are. `clock` returns seconds.
+    In one iteration of the event loop all of them together use about `READING_SECONDS`, and those that have not
+    authenticated `UNTRUSTED_READING_SECONDS`, however many they are. `clock` returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._known = _Queue(TURN_SECONDS)
-        self._strangers = _Queue(UNTRUSTED_TURN_SECONDS)
-        self._waiting: set[Reader] = set()
+        self._known = _Queue(READING_SECONDS)
+        self._strangers = _Queue(UNTRUSTED_READING_SECONDS)
+        self._waiting: set[InputReader] = set()
         self._is_scheduled = False
 
-    def run(self, reader: Reader) -> bool:
-        """Let a reader take a step now, or later if others wait or the time of this turn is used up.
+    def run(self, reader: InputReader) -> bool:
+        """Let a reader take a step now, or later if others wait or the time of this iteration is used up.
 
-        Return whether it waits for another turn.
+        Return whether it waits.
         """
         if reader in self._waiting:
             return True
@@ -64,17 +64,17 @@ class Turns:
             is_waiting = True
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin_turn)
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
         return is_waiting
 
-    def _step(self, reader: Reader, queue: _Queue) -> bool:
+    def _step(self, reader: InputReader, queue: _Queue) -> bool:
         began = self._clock()
         try:
             return reader.step()
         finally:
             queue.used += self._clock() - began
 
-    def _begin_turn(self) -> None:
+    def _begin_iteration(self) -> None:
         self._is_scheduled = False
         try:
             for queue in (self._known, self._strangers):
@@ -90,4 +90,4 @@ class Turns:
             # Even if a step fails: the other readers must not wait for ever.
             if self._waiting and not self._is_scheduled:
                 self._is_scheduled = True
-                asyncio.get_running_loop().call_soon(self._begin_turn)
+                asyncio.get_running_loop().call_soon(self._begin_iteration)

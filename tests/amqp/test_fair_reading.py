@@ -1,4 +1,4 @@
-"""Peers that send more frames at once than one turn of the event loop may process."""
+"""Peers that send more frames at once than one iteration of the event loop may process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT
 from oncebus.amqp.limits import (
     DRAINED_BYTES,
     FRAME_WORK,
+    READING_SECONDS,
     STATE_WORK,
     STEP_WORK,
-    TURN_SECONDS,
-    UNTRUSTED_TURN_SECONDS,
+    UNTRUSTED_READING_SECONDS,
     UNTRUSTED_WORK,
 )
 from oncebus.amqp.outcomes import ReceivedState
 from oncebus.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open
+from oncebus.protocols.servicebus.fair_reading import FairReading
 from oncebus.protocols.servicebus.transport import AmqpProtocol
-from oncebus.protocols.servicebus.turns import Turns
 from tests.amqp.client import BEGIN, Client, credit, deliveries, kinds, receiver, transfer, written
 from tests.amqp.echo import Echo, EchoPeer, serving
 from tests.amqp.sockets import connected, until
@@ -49,25 +49,25 @@ class Counted:
         return self.left > 0
 
 
-def test_all_readers_together_have_the_time_of_a_turn_and_step_one_after_the_other() -> None:
+def test_all_readers_together_have_the_time_of_an_iteration_and_step_one_after_the_other() -> None:
     async def run() -> None:
         clock = Clock()
-        turns = Turns(clock)
+        reading = FairReading(clock)
         readers = [Counted(clock, 10) for _ in range(20)]
-        assert all(turns.run(reader) for reader in readers)
+        assert all(reading.run(reader) for reader in readers)
         # Only the first had time left before others waited.
         assert [reader.left for reader in readers] == [9] + [10] * 19
         await asyncio.sleep(0)
-        steps = round(TURN_SECONDS / 0.001)
+        steps = round(READING_SECONDS / 0.001)
         assert [reader.left for reader in readers] == [8] + [9] * (steps - 1) + [10] * (20 - steps)
         # Strangers have their own time, and are not in the way of others.
         strangers = [Counted(clock, 10, is_known=False) for _ in range(20)]
         for stranger in strangers:
-            turns.run(stranger)
+            reading.run(stranger)
         before, there = sum(reader.left for reader in readers), sum(stranger.left for stranger in strangers)
         await asyncio.sleep(0)
         assert before - sum(reader.left for reader in readers) == steps
-        assert there - sum(stranger.left for stranger in strangers) == round(UNTRUSTED_TURN_SECONDS / 0.001)
+        assert there - sum(stranger.left for stranger in strangers) == round(UNTRUSTED_READING_SECONDS / 0.001)
         while any(reader.left for reader in [*readers, *strangers]):
             await asyncio.sleep(0)
 
@@ -77,9 +77,9 @@ def test_all_readers_together_have_the_time_of_a_turn_and_step_one_after_the_oth
 def test_a_reader_with_little_to_do_does_not_wait() -> None:
     async def run() -> None:
         clock = Clock()
-        turns = Turns(clock)
+        reading = FairReading(clock)
         for _ in range(3):
-            assert not turns.run(Counted(clock, 1))
+            assert not reading.run(Counted(clock, 1))
 
     asyncio.run(run())
 
@@ -149,7 +149,7 @@ def test_a_peer_that_did_not_authenticate_may_send_few_frames(ahead: int) -> Non
 
 def test_a_flood_over_a_socket_is_answered_in_full_and_others_meanwhile() -> None:
     async def run() -> None:
-        async with serving(Echo(), turns=Turns()) as port, connected(port) as noisy, connected(port) as quiet:
+        async with serving(Echo(), reading=FairReading()) as port, connected(port) as noisy, connected(port) as quiet:
             await noisy.opened()
             await quiet.opened()
             count = 5000
@@ -208,9 +208,9 @@ def test_a_reader_that_fails_does_not_stop_the_others() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
         clock = Clock()
-        turns = Turns(clock)
+        reading = FairReading(clock)
         readers = [Counted(clock, 100), Failing(clock, 1), Counted(clock, 1)]
-        assert [turns.run(reader) for reader in readers] == [True, True, True]
+        assert [reading.run(reader) for reader in readers] == [True, True, True]
         while readers[0].left or readers[2].left:
             await asyncio.sleep(0)
         assert [type(failure) for failure in failures] == [ConnectionResetError]
