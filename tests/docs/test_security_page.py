@@ -41,10 +41,11 @@ def documented() -> dict[str, float]:
 
 
 def value_of(name: str) -> Any:
-    """Return the value of a module's constant, or the default of a field of its `Limits`."""
+    """Return the value of a module's constant, or the default of a field of its limits."""
     module, _, last = name.rpartition(".")
-    if module.endswith(".Limits"):
-        return getattr(import_module(module.removesuffix(".Limits")).Limits(), last)
+    if module.endswith("Limits"):
+        module, _, limits = module.rpartition(".")
+        return getattr(getattr(import_module(module), limits)(), last)
     return getattr(import_module(module), last)
 
 
@@ -55,7 +56,9 @@ def test_the_page_has_the_value_of_each_bound(name: str) -> None:
 
 def test_every_bound_is_on_the_page() -> None:
     names = {f"{module.__name__}.{name}" for module in MODULES for name in vars(module) if name.isupper()}
-    names |= {f"{each.__module__}.Limits.{field.name}" for each in LIMITS for field in dataclasses.fields(each)}
+    names |= {
+        f"{each.__module__}.{each.__name__}.{field.name}" for each in LIMITS for field in dataclasses.fields(each)
+    }
     own = {name for name in names if not name.rpartition(".")[2].startswith("_")}
     assert own - NOT_BOUNDS - set(documented()) == set()
 
