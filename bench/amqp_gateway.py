@@ -21,6 +21,7 @@ from pathlib import Path
 from oncebus import amqp
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.model.access import Right, connection_string
 from oncebus.model.access.authorization_rule import fresh_rule
@@ -47,11 +48,11 @@ def message() -> Incoming:
     return Incoming(head, body, identity)
 
 
-async def fill(broker: Broker, count: int) -> None:
+async def fill(broker: Broker, folders: Folders, count: int) -> None:
     """Send messages, and wait until they have gone through detection and routing."""
     for at in range(0, count, AT_ONCE):
         await broker.send(QUEUE, [message() for _ in range(min(AT_ONCE, count - at))])
-    pipeline = asyncio.create_task(LocalDriver(broker.folders, shards=SHARDS).run())
+    pipeline = asyncio.create_task(LocalDriver(folders, shards=SHARDS).run())
     assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the messages did not come through"
     pipeline.cancel()
     await asyncio.gather(pipeline, return_exceptions=True)
@@ -71,13 +72,13 @@ def spark(folders: Folders) -> Iterator[None]:
 
 
 async def serve(folders: Folders, count: int) -> None:
-    broker = await Broker.open(folders, shards=SHARDS)
+    broker = await Broker.open(Engine.files(folders, SHARDS))
     broker.start()
     queue = Queue(name=QUEUE, max_size_in_megabytes=5120, lock_duration=300_000_000, requires_duplicate_detection=True)
     await broker.change(lambda catalogue, now: catalogue.create(queue, now))
     with contextlib.ExitStack() as stack:
         if count:
-            await fill(broker, count)
+            await fill(broker, folders, count)
         elif os.environ.get("BENCH_PIPELINE") == "1":
             stack.enter_context(spark(folders))
             await broker.send(QUEUE, [message()])

@@ -37,6 +37,7 @@ from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.store import Action, Settlement
 from oncebus.model.access import Right, make_token
@@ -99,7 +100,7 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
     """Run a broker with one queue over a new data folder, with a warm pipeline."""
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", ignore_cleanup_errors=True) as scratch:
         folders = Folders(Path(scratch) / "data")
-        broker = await Broker.open(folders, shards=SHARDS)
+        broker = await Broker.open(Engine.files(folders, SHARDS))
         broker.start()
         window = MODES[mode]
         queue = Queue(name=QUEUE.path, max_size_in_megabytes=5120, lock_duration=300_000_000)

@@ -19,6 +19,7 @@ from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.model.access import AuthorizationRule, Right, connection_string
 from oncebus.model.entities import Catalogue, Queue
@@ -74,7 +75,7 @@ async def main() -> None:
     """Measure all pages and print them."""
     with tempfile.TemporaryDirectory() as data:
         folders = Folders(Path(data))
-        broker = await Broker.open(folders, shards=SHARDS, read_your_sends=60)
+        broker = await Broker.open(Engine.files(folders, SHARDS), read_your_sends=60)
         broker.start()
         try:
             await _fill(broker, folders)

@@ -10,6 +10,7 @@ from typing import Any
 
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.model.entities import Namespace, Tier
 from oncebus.model.entities.descriptions import LONGEST_WINDOW
@@ -53,8 +54,7 @@ async def running_broker(
     folders = Folders(data)
     clock = time.clock() if time is not None else None
     broker = await Broker.open(
-        folders,
-        shards=SHARDS,
+        Engine.files(folders, SHARDS),
         namespace=Namespace(tier=tier, longest_window=longest_window),
         read_your_sends=read_your_sends,
         clock=clock,

@@ -45,6 +45,7 @@ class Scene:
 
     broker: Broker
     core: Core
+    folders: Folders
     pipeline: LocalDriver
     time: FakeTime
 
@@ -147,7 +148,7 @@ async def scene(
     async with running_broker(data, time, tier=tier, pipeline=pipeline, **options) as broker:
         # The test does the rounds itself.
         broker._core._tasks.pop().cancel()
-        yield Scene(broker, broker._core, pipeline, time)
+        yield Scene(broker, broker._core, Folders(data), pipeline, time)
 
 
 def play(data: Path, plot: Callable[[Scene], Awaitable[None]], **options: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.errors import ServerBusy
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.inbox.segment import HEADER_BYTES
 from oncebus.engine.store import Action, Counts, Outcome
@@ -175,7 +176,7 @@ def test_the_limit_of_the_pipeline_counts_what_the_disk_holds(tmp_path: Path) ->
             payload = first.core.accounting.in_pipeline(first.broker.catalogue.queue("q").id)
             assert payload < limit / 8
         # It counts the same after a restart.
-        broker = await Broker.open(Folders(tmp_path), shards=SHARDS)
+        broker = await Broker.open(Engine.files(Folders(tmp_path), SHARDS))
         assert broker._core.accounting.in_inbox == counted
         await broker.close()
         async with scene(tmp_path, most_bytes=limit) as second:

@@ -10,16 +10,14 @@ import pytest
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.clock import (
-    LONG_PAUSE,
-    MOST_LEAP,
     Clock,
     ClockLeapt,
-    TimesAhead,
-    check_stored_times,
     time_passed,
     wall_time,
 )
+from oncebus.engine.inbox.marks import marks_of
 from oncebus.engine.store import SessionLockLost
+from oncebus.engine.stored_times import LONG_PAUSE, MOST_LEAP, TimesAhead, check_stored_times
 from oncebus.model.entities.limits import LONGEST_LOCK
 from tests.broker.in_process import FakeTime
 from tests.broker.scenes import DAY, HOUR, SECOND, Scene, message, play, scene
@@ -181,7 +179,7 @@ def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_run(tmp_path: Path) -
         scene.time.set_wrong(86_400)
         await scene.rounds(trouble="The clock leapt")
         assert scene.core.entrance.acceptor.last_commit == 1
-        assert scene.core.entrance.acceptor._inbox.unread_marks(0).time == 0
+        assert marks_of(scene.core.engine.log.reader().read(1, 1)).time == 0
 
     play(tmp_path, plot)
 

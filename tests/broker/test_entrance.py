@@ -65,7 +65,7 @@ def test_rows_of_all_ways_in_have_the_order_of_their_times_and_numbers(tmp_path:
         scene.time.advance(6)
         await scene.rounds(2)
         await scene.send("target", "d")
-        reader = InboxReader(scene.broker.folders.inbox)
+        reader = InboxReader(scene.folders.inbox)
         rows = [row for batch in reader.read(1, scene.broker.pipeline.last_commit) for row in batch.to_pylist()]
         rows.sort(key=lambda row: row["position"])
         times = [row["time"] for row in rows]

@@ -63,16 +63,16 @@ def test_a_forget_costs_the_ledger_nothing_when_the_window_is_over(tmp_path: Pat
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True, duplicate_detection_history_time_window=MINUTE)
         await scene.broker.forget("q", "never sent")
-        assert Ledger.open(scene.broker.folders.ledger).summary().ids == 0
+        assert Ledger.open(scene.folders.ledger).summary().ids == 0
         await scene.send("q", "a")
         await scene.flow()
         await scene.broker.forget("q", "a")
-        assert Ledger.open(scene.broker.folders.ledger).summary().ids == 2, "the id and its tombstone"
+        assert Ledger.open(scene.folders.ledger).summary().ids == 2, "the id and its tombstone"
         for at in range(40):
             scene.time.advance(10)
             await scene.send("q", f"other {at}")
             await scene.flow()
-        assert Ledger.open(scene.broker.folders.ledger).summary().ids < 40
+        assert Ledger.open(scene.folders.ledger).summary().ids < 40
 
     play(tmp_path, plot)
 

@@ -209,7 +209,7 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: Path) -
             await first.send("q", "a", "a")
             await first.flow()
             # Crash after the version is published.
-            first.core.catalogues.files.publish(first.broker.catalogue.delete(Queue(name="q")))
+            first.core.catalogues.versions.publish(first.broker.catalogue.delete(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
             assert (await second.core.store.run(lambda store: store.entities.counts(queue.id))).active == 0

@@ -120,7 +120,7 @@ def test_messages_are_in_one_commit_of_the_inbox_whatever_their_entities(tmp_pat
         if settles:
             await client.settle(received, via=queue.id)
         await asyncio.gather(*(scene.send("q", f"x{number}") for number in range(20)), client.commit())
-        rows = InboxReader(scene.broker.folders.inbox).read(1, scene.core.entrance.acceptor.last_commit)
+        rows = InboxReader(scene.folders.inbox).read(1, scene.core.entrance.acceptor.last_commit)
         found = [row for batch in rows for row in batch.to_pylist() if row["message_id"][0] in "qto"]
         assert len(found) == 93
         assert len({row["commit"] for row in found}) == 1
@@ -400,7 +400,7 @@ def test_large_bodies_are_written_and_deleted_with_their_messages(tmp_path: Path
             await client.commit()
         await scene.rounds()
         unused = await scene.core.store.run(lambda store: store.body_files.unused())
-        files = {path.name for path in scene.broker.folders.body_files.iterdir()}
+        files = {path.name for path in scene.folders.body_files.iterdir()}
         assert files == set(unused)
 
     play(tmp_path, plot)

@@ -18,7 +18,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.errors import BrokerClosed
 from oncebus.engine.inbox import InboxError, InboxFull, RowsRefused, writer
 from oncebus.engine.store import Action, EntryRefused, Mode, Outcome, Settlement, StoreFull
-from oncebus.model.entities import NotFound
+from oncebus.model.entities import CatalogueFiles, NotFound
 from tests.broker.scenes import SECOND, Scene, ids, message, play
 
 Q = Address("q")
@@ -155,7 +155,7 @@ def test_a_cancelled_change_takes_effect_and_the_next_one_works(tmp_path: Path) 
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await scene.queue("last")
-        assert scene.core.catalogues.files.versions()[-1] == scene.broker.catalogue.version
+        assert CatalogueFiles(scene.folders.catalogue).versions()[-1] == scene.broker.catalogue.version
 
     play(tmp_path, plot)
 

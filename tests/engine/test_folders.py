@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.broker.broker import Broker
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.model.access import KeyFile
 from oncebus.programs.serve.certificate import own_certificate
@@ -18,7 +19,7 @@ NOW = 1_790_000_000_000_000
 
 def open_and_close(data: Path) -> None:
     async def run() -> None:
-        broker = await Broker.open(Folders(data), shards=2)
+        broker = await Broker.open(Engine.files(Folders(data), 2))
         await broker.close()
 
     asyncio.run(run())

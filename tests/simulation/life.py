@@ -28,6 +28,7 @@ from unittest import mock
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.store import Duplicate, Stage
 from oncebus.protocols.http.times import iso8601
@@ -215,7 +216,8 @@ class Life:
         folders = Folders(self._data)
         clock = Clock(wall=lambda: self._wall() + self._skew, passed=self._passed)
         threads = SimulatedThreads()
-        broker = await Broker.open(folders, shards=SHARDS, clock=clock, threads=threads, read_your_sends=30.0)
+        engine = await threads.run(lambda: Engine.files(folders, SHARDS))
+        broker = await Broker.open(engine, clock=clock, threads=threads, read_your_sends=30.0)
         broker.start()
         if broker.catalogue.find("collected") is None or broker.catalogue.find("by-body") is None:
             await broker.change(create_all)

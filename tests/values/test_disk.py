@@ -12,6 +12,7 @@ import pytest
 
 import oncebus
 from oncebus.broker.broker import Broker
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import BodyFiles, InboxWriter
 from oncebus.engine.outbox import Outbox
@@ -24,7 +25,7 @@ from oncebus.values import disk
 
 def open_broker(folder: Path) -> None:
     async def run() -> None:
-        broker = await Broker.open(Folders(folder), shards=2)
+        broker = await Broker.open(Engine.files(Folders(folder), 2))
         await broker.close()
 
     asyncio.run(run())

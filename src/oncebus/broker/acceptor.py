@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from oncebus.broker.errors import BrokerClosed
 from oncebus.broker.latencies import Latency
-from oncebus.engine.inbox import InboxError, InboxWriter, Row, RowsRefused
+from oncebus.engine.engine import Log
+from oncebus.engine.inbox import InboxError, Row, RowsRefused
 from oncebus.values.threads import OwnThread
 
 log = logging.getLogger(__name__)
@@ -65,9 +66,7 @@ class Acceptor:
     error and the rows are not accepted.
     """
 
-    def __init__(
-        self, inbox: InboxWriter, thread: OwnThread, done: Done, latency: Latency, passed: Callable[[], int]
-    ) -> None:
+    def __init__(self, inbox: Log, thread: OwnThread, done: Done, latency: Latency, passed: Callable[[], int]) -> None:
         """`thread` writes. `done` is called for each group of rows. `latency` observes commits.
 
         `passed` is a monotonic clock in microseconds.

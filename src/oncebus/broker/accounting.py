@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from oncebus.broker.acceptor import Appending, Charge
 from oncebus.broker.backlog import Backlog, spread
@@ -16,7 +15,8 @@ from oncebus.broker.shares import Shares, work_of
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Progress
-from oncebus.engine.inbox import InboxReader, Row
+from oncebus.engine.engine import Log
+from oncebus.engine.inbox import Row
 from oncebus.model.entities import Entity, Subscription, Topic
 from oncebus.model.entities.weights import weight
 from oncebus.model.messages import NOBODY
@@ -101,12 +101,12 @@ class Accounting:
         # The commit may have come out already: the pipeline does not wait for this call.
         self.take(self._progress.position)
 
-    def note_left(self, inbox: Path) -> set[str]:
+    def note_left(self, inbox: Log) -> set[str]:
         """Count the rows that an earlier broker left in the pipeline. Return the body files that they name."""
         now, passed = self._clock.now(), self._clock.passed()
         body_files: set[str] = set()
-        reader = InboxReader(inbox)
-        for left in left_in(InboxReader(inbox).read(self._progress.position + 1, self._progress.left_behind)):
+        reader = inbox.reader()
+        for left in left_in(inbox.reader().read(self._progress.position + 1, self._progress.left_behind)):
             if left.time is None:
                 # Only pulses: nobody waits for them.
                 continue

@@ -11,8 +11,8 @@ from oncebus.broker.clock import Clock
 from oncebus.broker.core import Core
 from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.tracing import Tracer
-from oncebus.engine.folders import Folders
-from oncebus.engine.store import DUPLICATES_KEPT, NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
+from oncebus.engine.engine import Engine
+from oncebus.engine.store import NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
 from oncebus.model.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.values.durations import FIRST_MOMENT
 from oncebus.values.errors import OncebusError
@@ -36,7 +36,8 @@ class BrokerBase:
 
     def __init__(self, core: Core, read_your_sends: float) -> None:
         """Use `open` instead."""
-        self.folders = core.folders
+        # How many ids the ledger remembers. Reads the disk.
+        self.remembered = core.engine.remembered
         self.clock = core.clock
         self.threads = core.threads
         # How long each step of a message's path has taken, and the newest batches that the store has ingested.
@@ -57,12 +58,10 @@ class BrokerBase:
     @classmethod
     async def open(
         cls,
-        folders: Folders,
+        engine: Engine,
         *,
-        shards: int,
         namespace: Namespace | None = None,
         most_bytes: int = DEFAULT_PIPELINE_BYTES,
-        duplicates_kept: int = DUPLICATES_KEPT,
         read_your_sends: float = READ_YOUR_SENDS_SECONDS,
         silent_for: float = 0.0,
         clock: Clock | None = None,
@@ -78,11 +77,9 @@ class BrokerBase:
         threads = threads or Threads()
         core = await threads.run(
             Core.open,
-            folders,
-            shards,
+            engine,
             namespace or Namespace(),
             most_bytes,
-            duplicates_kept,
             silent_for,
             clock,
             threads,

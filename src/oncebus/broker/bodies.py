@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from oncebus.amqp.types import DecodeError
 from oncebus.broker.background import Background
-from oncebus.engine.inbox import BodyFiles, InboxError
-from oncebus.engine.store import Message, Store
+from oncebus.engine import engine
+from oncebus.engine.inbox import InboxError
+from oncebus.engine.store import Message
 from oncebus.model.entities.detection_keys import CountedId, body_id
 from oncebus.values.threads import Threads
 
@@ -29,7 +30,7 @@ MOST_AT_ONCE = 10_000
 class Bodies:
     """The bodies that have their own files."""
 
-    def __init__(self, body_files: BodyFiles, background: Background, threads: Threads) -> None:
+    def __init__(self, body_files: engine.Bodies, background: Background, threads: Threads) -> None:
         self._threads = threads
         self._body_files = body_files
         self._background = background
@@ -135,20 +136,3 @@ async def with_bodies(messages: Sequence[Message], bodies: Bodies) -> list[Recei
         else:
             whole.append(Received(message, body))
     return whole
-
-
-def sweep_bodies(body_files: BodyFiles, store: Store, awaited: Collection[str]) -> None:
-    """Delete body files that no message will ever name, because a broker died or its disk was full.
-
-    Nobody may be writing. `awaited` are the names in rows of the inbox that the store has not ingested yet.
-    """
-    try:
-        orphans = store.body_files.unknown([name for name in body_files.names() if name not in awaited])
-        body_files.delete(orphans)
-        body_files.delete_unfinished()
-    except (OSError, InboxError) as error:
-        # They only take up space.
-        log.warning("Cannot delete body files that no message names: %s", error)
-    else:
-        if orphans:
-            log.info("Deleted body files that no message names: %d", len(orphans))

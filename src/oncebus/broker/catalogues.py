@@ -11,8 +11,9 @@ from oncebus.broker.background import Background
 from oncebus.broker.clock import Clock
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.waiting import Arrivals
+from oncebus.engine.engine import CatalogueVersions
 from oncebus.engine.store import Kind, Place, Policy, Store, SubQueue
-from oncebus.model.entities import Catalogue, CatalogueFiles, Entity, Queue, Subscription, Topic
+from oncebus.model.entities import Catalogue, Entity, Queue, Subscription, Topic
 from oncebus.model.entities.detection_keys import BODY
 from oncebus.model.entities.rule_parsing import compile_rule
 from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic
@@ -34,7 +35,7 @@ class Catalogues:
 
     def __init__(
         self,
-        files: CatalogueFiles,
+        versions: CatalogueVersions,
         current: Catalogue,
         clock: Clock,
         store: StoreThread,
@@ -44,7 +45,7 @@ class Catalogues:
         highest_commit: Callable[[], int],
         changed: Changed,
     ) -> None:
-        self.files = files
+        self.versions = versions
         self._clock = clock
         self._store = store
         self._arrivals = arrivals
@@ -86,7 +87,7 @@ class Catalogues:
             for entity in touched:
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
                     compile_rule(rule)
-            await self._threads.run(self.files.publish, after)
+            await self._threads.run(self.versions.publish, after)
             # Rows that wait for their commit may still name the previous version. And read it before the next await:
             # after this, requeue appends nothing of deleted entities any more.
             appended = self._highest_commit()
@@ -117,7 +118,7 @@ class Catalogues:
         while self._published and self._published[0][0] <= commit:
             needed = self._published.popleft()[1]
         if needed is not None:
-            await self._threads.run(self.files.delete_below, needed)
+            await self._threads.run(self.versions.delete_below, needed)
 
 
 def _policies_of(catalogue: Catalogue) -> dict[int, Policy]:

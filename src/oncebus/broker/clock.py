@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
-from oncebus.model.entities.limits import LONGEST_LOCK
-from oncebus.values.durations import DAY, SECOND, utc_text
+from oncebus.engine.stored_times import ADVICE, MOST_LEAP
+from oncebus.values.durations import SECOND
 from oncebus.values.errors import ErrorKind, OncebusError
 
 log = logging.getLogger(__name__)
-
-MOST_LEAP = 10 * 60 * 1_000_000
-"""How far the wall clock may run ahead of the monotonic clock since it was last read, in microseconds."""
-
-LONG_PAUSE = 7 * DAY
-"""The longest window of the service: after a pause of this length all its ids are forgotten."""
 
 SHOWN = 60 * SECOND
 """How far the wall clock may be behind before the broker counts as unhealthy."""
@@ -25,8 +18,6 @@ SHOWN = 60 * SECOND
 _NOTED = SECOND
 
 _PACE, _FULL_PACE = 15, 16
-
-_SEE = "See 'A clock that was wrong' in docs/reference/serve.md."
 
 _LAG = 10_000
 """How far stamps may be behind before `behind` reports it, in microseconds: every clock is a little slow at times."""
@@ -36,42 +27,6 @@ class ClockLeapt(OncebusError):
     """The machine's clock has moved forward by more than the time that really passed."""
 
     kind = ErrorKind.BUSY
-
-
-class TimesAhead(OncebusError):
-    """Stored messages have times in the future: the clock was ahead then, or is behind now."""
-
-
-def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_until: int = 0) -> None:
-    """Compare the newest time in each part of a data folder with the clock. `stored` maps a part's name to its time.
-
-    Raises `TimesAhead` if one is ahead by more than `MOST_LEAP`: time would stand still until then, and ids would be
-    remembered that much longer. Also raises it if the lock that ends at `held_until` must have been granted by a clock
-    that far ahead, because nobody could receive its message until then. Logs a smaller lead. Also logs a clock that is
-    far ahead of all parts, because the broker cannot tell whether it was stopped for so long or the clock is wrong.
-    """
-    part, newest = max(stored.items(), key=lambda item: item[1])
-    advice = (
-        f"but the clock says {utc_text(now)}. If the clock is wrong now, correct it. If it was wrong then, data folder "
-        f"'{data}' can be used when the clock has come so far, or with the clock of then. {_SEE}"
-    )
-    if newest - now > MOST_LEAP:
-        raise TimesAhead(f"The newest message in {part} was sent at {utc_text(newest)}, {advice}")
-    if held_until - LONGEST_LOCK - now > MOST_LEAP:
-        raise TimesAhead(f"A message or session in the store is locked until {utc_text(held_until)}, {advice}")
-    if newest - now > _NOTED:
-        log.warning(
-            "The newest message was sent at %s, but the clock says %s; new messages get the same time until then",
-            utc_text(newest),
-            utc_text(now),
-        )
-    elif newest and now - newest > LONG_PAUSE:
-        log.warning(
-            "The newest message was sent at %s, and the clock says %s: unless the broker was stopped for so long, "
-            "stop it now and correct the clock",
-            utc_text(newest),
-            utc_text(now),
-        )
 
 
 def wall_time() -> int:
@@ -139,7 +94,7 @@ class Clock:
             return None
         return (
             f"The clock is {behind / 1e6:.0f} s behind the newest message, whose time all new messages get. Correct "
-            f"the clock. If it is right, wait until it has caught up. {_SEE}"
+            f"the clock. If it is right, wait until it has caught up. {ADVICE}"
         )
 
     def passed(self) -> int:

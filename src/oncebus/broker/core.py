@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 from oncebus.broker.accounting import Accounting
 from oncebus.broker.admission import Admission
-from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.background import Background
-from oncebus.broker.bodies import Bodies, sweep_bodies
+from oncebus.broker.bodies import Bodies
 from oncebus.broker.catalogues import Catalogues
 from oncebus.broker.chores import Chores
-from oncebus.broker.clock import Clock, check_stored_times
+from oncebus.broker.clock import Clock
 from oncebus.broker.committing import Committer
 from oncebus.broker.consumers import Consumers
 from oncebus.broker.entrance import Entrance
@@ -27,12 +26,9 @@ from oncebus.broker.shares import Shares
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.tracing import Tracing
 from oncebus.broker.waiting import Arrivals, Progress
-from oncebus.engine.agreement import check_no_repair
-from oncebus.engine.folders import Folders
-from oncebus.engine.inbox import BodyFiles, InboxWriter
+from oncebus.engine.engine import Engine
 from oncebus.engine.store import Store
-from oncebus.ledger import Ledger
-from oncebus.model.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription
+from oncebus.model.entities import Catalogue, Entity, Namespace, Subscription
 from oncebus.model.entities.timespans import in_words
 from oncebus.values.threads import Threads
 
@@ -44,26 +40,18 @@ class Core:
 
     def __init__(
         self,
-        folders: Folders,
+        engine: Engine,
         catalogue: Catalogue,
-        inbox: InboxWriter,
-        store: Store,
         most_bytes: int,
         silent_for: float,
         clock: Clock | None,
         threads: Threads,
     ) -> None:
-        marks = inbox.unread_marks(store.progress.position())
-        self.folders = folders
+        store, inbox = engine.store, engine.log
+        self.engine = engine
         self.clock = clock or Clock()
         self.threads = threads
-        stored = {
-            f"store '{folders.store}'": store.progress.newest_time(),
-            f"inbox '{folders.inbox}'": marks.time or 0,
-            f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
-        }
-        check_stored_times(stored, self.clock.now(), folders.data, store.locks.last_end())
-        self.clock.begin_at(max(0, *stored.values()))
+        self.clock.begin_at(engine.check_times(self.clock.now()))
         passed = self.clock.passed
         self.latencies = Latencies()
         self.arrivals = Arrivals()
@@ -73,9 +61,9 @@ class Core:
         self.refusals = Refusals(self.clock.now)
         self.background = Background()
         self.store = StoreThread(store, threads.own("store"))
-        self.bodies = Bodies(BodyFiles(folders.body_files), self.background, threads)
+        self.bodies = Bodies(engine.bodies, self.background, threads)
         self.catalogues = Catalogues(
-            CatalogueFiles(folders.catalogue),
+            engine.catalogues,
             catalogue,
             self.clock,
             self.store,
@@ -95,7 +83,7 @@ class Core:
         )
         numbers = SequenceNumbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.progress.highest()]
-            + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
+            + [(entity, partition, sequence) for (entity, partition), sequence in engine.unread.sequences.items()]
         )
         self.entrance = Entrance(
             inbox,
@@ -117,38 +105,27 @@ class Core:
     @classmethod
     def open(
         cls,
-        folders: Folders,
-        shards: int,
+        engine: Engine,
         namespace: Namespace,
         most_bytes: int,
-        duplicates_kept: int,
         silent_for: float,
         clock: Clock | None,
         threads: Threads,
     ) -> Core:
-        """Open the parts in the folders, or create them. Nothing runs yet. See `Broker.open`."""
-        folders.make()
-        check_inbox_is_there(folders)
-        files = CatalogueFiles(folders.catalogue)
+        """Recover the parts of a broker. Nothing runs yet. See `Broker.open`."""
         with ExitStack() as undone:
-            inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
-            store = undone.enter_context(closing(Store.open(folders.store, duplicates_kept=duplicates_kept)))
-            check_no_repair(folders)
-            # Check before deleting anything: the right copy of one part may need what another does not know.
-            check_parts(folders, inbox.last_commit, store, files.versions())
-            catalogue = files.latest()
+            undone.callback(engine.close)
+            catalogue = engine.catalogues.latest()
             if catalogue is None:
                 catalogue = Catalogue(version=1, namespace=namespace)
-                files.publish(catalogue)
+                engine.catalogues.publish(catalogue)
             catalogue = catalogue.allow_windows(namespace.longest_window)
             _warn_of_long_windows(catalogue)
-            _forget_deleted(store, catalogue, inbox.last_commit)
-            core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock, threads)
-            with store.transaction():
-                store.samples.begin(core.clock.steady())
-            awaited = core.accounting.note_left(folders.inbox)
-            check_bodies(folders, store, awaited)
-            sweep_bodies(BodyFiles(folders.body_files), store, awaited)
+            _forget_deleted(engine.store, catalogue, engine.log.last_commit)
+            core = cls(engine, catalogue, most_bytes, silent_for, clock, threads)
+            with engine.store.transaction():
+                engine.store.samples.begin(core.clock.steady())
+            engine.check_bodies(core.accounting.note_left(engine.log))
             undone.pop_all()
             return core
 

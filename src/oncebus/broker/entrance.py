@@ -13,7 +13,8 @@ from oncebus.broker.catalogues import Catalogues
 from oncebus.broker.clock import Clock
 from oncebus.broker.latencies import Latency
 from oncebus.broker.sending import Admitted, Incoming, SequenceNumbers, forget_of, number_of, row_of
-from oncebus.engine.inbox import InboxWriter, Row
+from oncebus.engine.engine import Log
+from oncebus.engine.inbox import Row
 from oncebus.model.entities import Queue, Topic
 from oncebus.model.messages import NOBODY
 from oncebus.values.threads import OwnThread
@@ -24,7 +25,7 @@ class Entrance:
 
     def __init__(
         self,
-        inbox: InboxWriter,
+        inbox: Log,
         thread: OwnThread,
         latency: Latency,
         numbers: SequenceNumbers,

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from oncebus.broker.tracing import Reporter, Tracer
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
-from oncebus.engine.agreement import DataMismatch
-from oncebus.engine.outbox import Entry, Outbox
+from oncebus.engine.outbox import Entry
 from oncebus.engine.store import IngestReport, Store
 from oncebus.values.watching import POLL_SECONDS, Watch
 
@@ -74,8 +73,8 @@ class Ingester:
     def __init__(self, core: Core, silent_for: float) -> None:
         """The pipeline counts as having been silent for `silent_for` seconds."""
         self._core = core
-        self._outbox = Outbox(core.folders.outbox)
-        self._reporter = Reporter(core.folders.inbox)
+        self._results = core.engine.results
+        self._reporter = Reporter(core.engine.log)
         # Called after each outbox entry that the store has ingested.
         self.watchers: list[Callable[[IngestReport], None]] = []
         self.batches = Batches()
@@ -95,7 +94,7 @@ class Ingester:
 
     async def run(self) -> None:
         """Ingest entries until cancelled."""
-        with contextlib.closing(self._outbox.watch()) as watch:
+        with contextlib.closing(self._results.watch()) as watch:
             try:
                 while True:
                     await self._step(watch)
@@ -108,7 +107,7 @@ class Ingester:
         try:
             if self._deleting is not None and self._deleting.done():
                 await self._deleted()
-            entries = self._outbox.next_entries(core.progress.position) if self.lag else []
+            entries = self._results.next_entries(core.progress.position) if self.lag else []
             if entries:
                 last = await self._ingest_some(entries)
                 self.trouble.over()
@@ -129,13 +128,7 @@ class Ingester:
         if not self.lag or now < self._next_check:
             return
         self._next_check = now + CHECK_SECONDS
-        newest = self._outbox.newest()
-        # Look for the next entry again: a listing may miss one that appeared meanwhile.
-        if newest is not None and newest.after > position and self._outbox.next_entry(position) is None:
-            raise DataMismatch(
-                f"Outbox '{self._outbox.folder}' continues after commit {newest.after}, but the store has ingested "
-                f"none after commit {position}"
-            )
+        self._core.engine.check_results(position)
 
     async def _ingest_some(self, entries: Sequence[Entry]) -> Entry:
         """Ingest the first of these entries, or several if they are small. Return the last of them."""
@@ -201,7 +194,7 @@ class Ingester:
     async def _delete(self, last: Entry) -> None:
         """Delete entries and commits, given the last ingested entry."""
         # Keep this entry until the next one: it shows a restarted pipeline how far the last one came.
-        await self._core.threads.run(self._outbox.delete_up_to, last.after)
+        await self._core.threads.run(self._results.delete_up_to, last.after)
         if len(self._ingested) == self._ingested.maxlen:
             # Keep the commits of the newest batches: Spark may run these again.
             await self._core.entrance.acceptor.forget_up_to(self._ingested[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus.broker.catalogues import Catalogues
-from oncebus.engine.inbox import InboxReader, Row
+from oncebus.engine.engine import Log
+from oncebus.engine.inbox import Row
 from oncebus.engine.outbox import Entry
 from oncebus.engine.store import Message, Outcome, Settlement
 from oncebus.model.entities import Catalogue
@@ -74,8 +74,8 @@ class Tracing:
 class Reporter:
     """Reports ingested rows to a tracer, with the heads of dropped messages, which only the inbox has."""
 
-    def __init__(self, inbox: str | os.PathLike[str]) -> None:
-        self._inbox = InboxReader(inbox)
+    def __init__(self, inbox: Log) -> None:
+        self._inbox = inbox.reader()
 
     def report(self, tracer: Tracer, catalogue: Catalogue, rows: pa.Table, entries: Sequence[Entry]) -> None:
         """Report the rows of ingested entries. Their commits must still be in the inbox. Errors are only logged."""
@@ -91,8 +91,7 @@ class Reporter:
         positions = rows.column("position").filter(without)
         if not len(positions):
             return rows
-        # This forgets the places of commits that were reported before.
-        self._inbox.plan(first - 1, 0, 0)
+        self._inbox.forget(first - 1)
         found: dict[int, bytes] = {}
         for batch in self._inbox.read(first, last):
             some = batch.filter(pc.is_in(batch.column("position"), positions.combine_chunks()))

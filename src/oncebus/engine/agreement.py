@@ -2,7 +2,7 @@
 
 Each step is durable before the next one begins, so after a crash at any instant, their positions differ in one of a few
 known ways. Any other difference means that they come from different copies of the data folder: continuing would lose
-messages or forget ids. `oncebus.broker.agreement` also compares the store and the catalogue.
+messages or forget ids. `oncebus.engine.parts` also compares the store and the catalogue.
 """
 
 from __future__ import annotations

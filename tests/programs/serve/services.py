@@ -9,6 +9,7 @@ from pathlib import Path
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.store import Mode
 
@@ -47,7 +48,7 @@ def service(
 @asynccontextmanager
 async def opened(data: Path) -> AsyncIterator[Broker]:
     """Open the broker object over the data folder of a stopped service, without a pipeline."""
-    broker = await Broker.open(Folders(data), shards=2)
+    broker = await Broker.open(Engine.files(Folders(data), 2))
     try:
         yield broker
     finally:

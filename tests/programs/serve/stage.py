@@ -20,6 +20,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.base import DEFAULT_PIPELINE_BYTES
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.store import Mode
 from oncebus.model.access import KeyFile
@@ -80,7 +81,7 @@ class Stage:
         async def opened() -> HttpServer:
             # A read waits for Spark, however slow the machine is.
             self.broker = await Broker.open(
-                self.folders, shards=SHARDS, most_bytes=most_bytes, read_your_sends=PATIENCE
+                Engine.files(self.folders, SHARDS), most_bytes=most_bytes, read_your_sends=PATIENCE
             )
             self.broker.start()
             self.core = self.broker._core

@@ -297,7 +297,7 @@ def test_rules_are_taken_back_when_the_rest_fails(tmp_path: Path, monkeypatch: p
     async def scenario(deployer: Deployer) -> None:
         deployer.keys.add("old", [Right.SEND])
         before = {rule.name: rule for rule in deployer.keys.rules()}
-        monkeypatch.setattr(deployer.front.core.catalogues.files, "publish", fail)
+        monkeypatch.setattr(deployer.front.core.catalogues.versions, "publish", fail)
         answer = await deployer.put(content)
         assert answer.status == 503
         assert {rule.name: rule for rule in deployer.keys.rules()} == before

@@ -110,6 +110,10 @@ class InboxReader:
             self._first += behind
         return last
 
+    def forget(self, commit: int) -> None:
+        """Drop the places of commits up to this one, which will not be read again."""
+        self.plan(commit, 0, 0)
+
     def rows(self, first: int, last: int) -> int:
         """Return how many rows the durable commits `first` to `last` have. Reads only headers that `plan` did not."""
         return sum(self._frame(commit, max(last, self._durable)).rows for commit in range(first, last + 1))

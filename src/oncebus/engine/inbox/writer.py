@@ -140,6 +140,10 @@ class InboxWriter:
         oldest = min(self._sizes)
         return marks_of(InboxReader(self.folder).read(max(after + 1, oldest), self.last_commit))
 
+    def reader(self) -> InboxReader:
+        """Return a reader of this inbox."""
+        return InboxReader(self.folder)
+
     @property
     def is_torn(self) -> bool:
         """Return whether a crash could bring back rows that `append` refused.

@@ -28,8 +28,8 @@ def ledger(settings_file: str | None, **given: Any) -> None:
     """
     settings = settings_of(given, settings_file)
     from oncebus.broker.clock import wall_time
-    from oncebus.broker.repair import give_up_ledger
     from oncebus.engine.folders import Folders
+    from oncebus.engine.repair import give_up_ledger
     from oncebus.programs.serve.checks import while_stopped
 
     data = settings.data.absolute()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Metric
 
 from oncebus.broker.broker import Broker
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.model.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.model.entities import Namespace, Tier
@@ -34,6 +35,7 @@ from oncebus.values.durations import SECOND
 from oncebus.values.errors import OncebusError
 from oncebus.values.hosts import is_this_machine
 from oncebus.values.settings import Settings
+from oncebus.values.threads import Threads
 
 if TYPE_CHECKING:
     from oncebus.protocols.management.entity_file import EntityFile
@@ -86,14 +88,14 @@ async def run_gateway(
     with contextlib.closing(sockets or Sockets.open(settings)) as bound:
         keys.create()
         keys.rules()
+        threads = Threads()
         broker = await Broker.open(
-            Folders(settings.data),
-            shards=settings.shards,
+            await threads.run(_open_engine, settings),
             namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD), settings.longest_window),
             most_bytes=settings.inbox_limit,
-            duplicates_kept=settings.drop_record,
             # Starts unhealthy, until something has come out of the pipeline.
             silent_for=settings.heartbeat_limit / SECOND + 1,
+            threads=threads,
         )
         spans = None
         try:
@@ -115,6 +117,10 @@ def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[
     """Return a function that returns the namespace's current authorization rules."""
     known = (EMULATOR_RULE,) if settings.emulator else ()
     return lambda: (*keys.rules(), *known)
+
+
+def _open_engine(settings: Settings) -> Engine:
+    return Engine.files(Folders(settings.data), settings.shards, duplicates_kept=settings.drop_record)
 
 
 async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence[EntityFile]) -> None:

@@ -101,7 +101,7 @@ class Portal:
         """Tokens must be valid for `host`; `names` are other names under which browsers reach the gateway."""
         passed = broker.clock.passed
         health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
-        remembered = Remembered(broker.folders.ledger, passed, broker.threads)
+        remembered = Remembered(broker.remembered, passed, broker.threads)
         self._desk = Desk(broker, guard, health, Rates(passed), remembered, renderer)
         broker.watch(self._desk.rates.record)
         self._limits = limits

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
-from oncebus.ledger import Ledger, LedgerSummary
+from oncebus.ledger import LedgerSummary
 from oncebus.values.durations import SECOND
 from oncebus.values.threads import Threads
 
@@ -19,9 +18,9 @@ KEPT = 5 * SECOND
 class Remembered:
     """The ledger's summary, at most a few seconds old. `passed` is a monotonic clock that returns microseconds."""
 
-    def __init__(self, folder: Path, passed: Callable[[], int], threads: Threads) -> None:
+    def __init__(self, read: Callable[[], LedgerSummary], passed: Callable[[], int], threads: Threads) -> None:
         self._threads = threads
-        self._folder = folder
+        self._read = read
         self._passed = passed
         self._looked: int | None = None
         self._summary: LedgerSummary | None = None
@@ -46,7 +45,7 @@ class Remembered:
 
     def _look(self) -> LedgerSummary | None:
         try:
-            return Ledger.open(self._folder).summary()
+            return self._read()
         except Exception as error:
             # The pipeline writes to the ledger at the same time. A page must not fail because of one figure.
             log.warning("The ledger cannot be read: %s", error)

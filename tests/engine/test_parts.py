@@ -10,6 +10,7 @@ import pytest
 
 from oncebus.broker.broker import Broker
 from oncebus.engine.agreement import DataMismatch, is_ahead, knows
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Batch
 from oncebus.ledger import Generation
@@ -74,7 +75,7 @@ async def refusal(data: Path, time: FakeTime) -> str | None:
     """Open the gateway. Return its error, after which the data must be unchanged; None if it opens."""
     before = {path: path.stat().st_size for path in data.rglob("*") if path.is_file() and "store" not in path.name}
     try:
-        broker = await Broker.open(Folders(data), shards=2, clock=time.clock())
+        broker = await Broker.open(Engine.files(Folders(data), 2), clock=time.clock())
     except DataMismatch as error:
         assert {path: path.stat().st_size for path in before if path.exists()} == before
         return str(error)

@@ -15,12 +15,13 @@ from click.testing import CliRunner
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
-from oncebus.broker.clock import TimesAhead
-from oncebus.broker.repair import CannotRepair, give_up_ledger
 from oncebus.engine.agreement import DataMismatch, RepairUnfinished, check_no_repair
+from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import InboxInUse
+from oncebus.engine.repair import CannotRepair, give_up_ledger
 from oncebus.engine.store import Action, Mode, Outcome
+from oncebus.engine.stored_times import TimesAhead
 from oncebus.programs.cli import main
 from tests.broker.in_process import SHARDS, FakeTime
 from tests.broker.scenes import DAY, HOUR, SECOND, message, scene
@@ -54,7 +55,7 @@ async def poisoned(data: Path, time: FakeTime) -> None:
 
 
 async def opens(data: Path, time: FakeTime) -> None:
-    broker = await Broker.open(Folders(data), shards=SHARDS, clock=time.clock())
+    broker = await Broker.open(Engine.files(Folders(data), SHARDS), clock=time.clock())
     await broker.close()
 
 
