@@ -24,7 +24,6 @@ import pytest
 
 from oncebus.detection import judge
 from oncebus.ledger import LANES, CheckpointTooOld, Ledger, LedgerBatch, LedgerInUse, Owner, Writer, writers
-from oncebus.ledger.joining import owner_text
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from tests.histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
@@ -374,7 +373,7 @@ class Life:
         """Let everybody else believe that the processes that left marks have died, even those that are only held."""
         for mark in self._ledger.listing().asides:
             if not mark.is_joining and mark.token != self._open:
-                self._ledger.mark(mark.name, owner_text(DEAD))
+                self._ledger.mark(mark.name, DEAD.to_json())
 
 
 DEAD = dead_owner()

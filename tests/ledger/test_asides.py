@@ -21,10 +21,9 @@ from oncebus.ledger import (
     LedgerInUse,
     LedgerMismatch,
     Writer,
+    task_ledger,
 )
-from oncebus.ledger import joining as joining_module
 from oncebus.ledger.aside_marks import joining_mark, open_mark
-from oncebus.ledger.joining import owner_text
 from tests.histories import SECOND, START, Batch, histories, rows_of, split, verdicts_of
 from tests.ledger.owners import ELSEWHERE, HERE, dead_owner
 from tests.ledger.test_ledger_properties import eager, memory_folder, run_batch, started
@@ -295,9 +294,9 @@ def test_an_aside_that_died_does_not_stop_the_query(
     aside = open_aside(ledger, checkpoint, "x")
     generation = aside.generation
     if is_dead:
-        ledger.mark(open_mark(2, generation.token, 1), owner_text(dead_owner()))
+        ledger.mark(open_mark(2, generation.token, 1), dead_owner().to_json())
     else:
-        monkeypatch.setattr(joining_module, "PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr(task_ledger, "PATIENCE_SECONDS", 0.2)
     ledger.mark(joining_mark(2, generation.token))
     assert not is_duplicate(batch_of_stream(ledger, checkpoint, 1, "x"))
     with pytest.raises(LedgerInUse, match="could not join"):
@@ -318,7 +317,7 @@ def test_an_aside_that_dies_while_a_batch_runs_changes_nothing(
     generation = ledger.join(STREAM, 3)
     rows = {part: rows_of([Message(f"part {part}", START, part, WINDOW)]) for part in (0, 1)}
     ledger.judge(rows[0], generation, 3, part=0, parts=2, clock=2**60)
-    ledger.mark(open_mark(2, aside.generation.token, 3), owner_text(dead_owner()))
+    ledger.mark(open_mark(2, aside.generation.token, 3), dead_owner().to_json())
     ledger.mark(joining_mark(2, aside.generation.token))
     assert ledger.join(STREAM, 3 - late) == generation
     ledger.judge(rows[1], generation, 3, part=1, parts=2, clock=2**60)

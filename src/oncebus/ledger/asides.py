@@ -29,9 +29,9 @@ from oncebus.ledger.aside_marks import joining_mark
 from oncebus.ledger.batch import LedgerBatch
 from oncebus.ledger.commits import BadCheckpoint, committed_in, planned_in, query_of
 from oncebus.ledger.description import LedgerMismatch
-from oncebus.ledger.generations import BATCH_QUERY, Generation, LedgerInUse, Owner, oldest_repeatable
-from oncebus.ledger.joining import owner_text
+from oncebus.ledger.generations import BATCH_QUERY, Generation, LedgerInUse, oldest_repeatable
 from oncebus.ledger.listing import Listing
+from oncebus.ledger.owner import Owner
 from oncebus.ledger.run import Entries
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class AsideBatch(LedgerBatch):
             if not generation.is_aside:
                 super().begin(is_running, owner, run)
                 return
-            ledger.mark(generation.open_mark, owner_text(Owner.this_process()))
+            ledger.mark(generation.open_mark, Owner.this_process().to_json())
             # A task that listed the ledger before the mark may tidy runs of batches up to the oldest repeatable one.
             if oldest_repeatable(self._last_committed()) < generation.floor:
                 break

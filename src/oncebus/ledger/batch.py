@@ -10,18 +10,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from oncebus.ledger.generations import (
-    BATCH_QUERY,
-    IN_QUERY,
-    CheckpointTooOld,
-    Generation,
-    LedgerInUse,
-    Owner,
-    succeed,
-)
-from oncebus.ledger.joining import wait_for_asides
+from oncebus.ledger.generations import BATCH_QUERY, IN_QUERY, CheckpointTooOld, Generation, LedgerInUse, succeed
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import Position
+from oncebus.ledger.owner import Owner
 from oncebus.ledger.storage import StorageError
 from oncebus.ledger.writers import Writer, belongs_to_query, find_predecessor, refuse_unless_next, taken_over
 from oncebus.values.errors import OncebusError
@@ -208,7 +200,7 @@ class QueryBatch(LedgerBatch):
             _BEGUN[location] = begun
 
     def _listing(self) -> Listing:
-        return wait_for_asides(self.ledger, self.number)
+        return self.ledger.wait_for_asides(self.number)
 
     def _claim(self, listing: Listing, is_running: Callable[[str], bool]) -> None:
         generation, location = self.generation, self.ledger.location

@@ -16,9 +16,9 @@ from oncebus.detection import NO_HORIZON
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_a_ledger
 from oncebus.ledger.filter import add_to_filter, filter_words
 from oncebus.ledger.generations import Generation
-from oncebus.ledger.joining import parse_owner
 from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
 from oncebus.ledger.names import RunName, parse_run_names
+from oncebus.ledger.owner import Owner
 from oncebus.ledger.run import CorruptRun, Entries, Run
 from oncebus.ledger.run_header import ADVICE
 from oncebus.ledger.storage import Stamp, Storage, StorageError
@@ -136,7 +136,7 @@ def _notes(listing: Listing) -> Iterator[Remark]:
 def _problems_of_marks(storage: Storage, listing: Listing) -> Iterator[Remark]:
     for mark in listing.open_asides():
         try:
-            parse_owner(bytes(storage.read_part(mark.name, 0, listing.stamps[mark.name].size)))
+            Owner.from_json(bytes(storage.read_part(mark.name, 0, listing.stamps[mark.name].size)))
         except FileNotFoundError:
             continue
         except (ValueError, TypeError, StorageError) as error:

@@ -28,15 +28,13 @@ begins at the batch `floor` of the aside, or later. See `oncebus.ledger.asides`.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from oncebus.ledger.aside_marks import open_mark
+from oncebus.ledger.owner import Owner
 from oncebus.values.errors import OncebusError
 
 BATCH_QUERY = "batch "
@@ -62,31 +60,6 @@ class LedgerInUse(OncebusError):
 
 class CheckpointTooOld(OncebusError):
     """The query's checkpoint is older than the oldest batch that the ledger can go back to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The process of a writer. Other processes with the same `place` can check whether it is alive."""
-
-    place: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this_process(cls) -> Owner:
-        """Return the calling process."""
-        return cls(_place(), os.getpid(), _start_time_of(os.getpid()) or "")
-
-    @classmethod
-    def remote_session(cls, session: str) -> Owner:
-        """Return the owner for a session of Spark Connect. No process can check whether such an owner is alive."""
-        return cls("spark connect", 0, session)
-
-    def is_alive(self) -> bool | None:
-        """Return whether the process is alive; None if this process cannot tell."""
-        if self.place != _place():
-            return None
-        return _start_time_of(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,29 +262,3 @@ def keeps_of_predecessor(last_recorded: int | None, last_confirmed: int | None) 
     if last_confirmed is not None and last_confirmed >= last_recorded:
         return last_recorded + 1
     return last_recorded
-
-
-def _place() -> str:
-    """Return a name for the scope in which process ids are unique: this boot of this machine or container."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return platform.node()
-
-
-def _start_time_of(pid: int) -> str | None:
-    """Return the start time of a process, in the units of the system; None if there is no such process."""
-    try:
-        # Skip the name in parentheses, which may contain spaces: the start time is the 20th field after it.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        if Path("/proc/self").exists():
-            return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return ""

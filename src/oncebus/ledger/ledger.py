@@ -16,11 +16,11 @@ from oncebus.ledger.batch import LedgerBatch, QueryBatch
 from oncebus.ledger.check import LedgerCheck, check
 from oncebus.ledger.commits import committed_in
 from oncebus.ledger.description import FILE_NAME
-from oncebus.ledger.generations import Owner
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import horizon_of
 from oncebus.ledger.overview import LedgerOverview, LedgerSummary, overview_of
+from oncebus.ledger.owner import Owner
 from oncebus.ledger.run import RecallFrom
 from oncebus.ledger.sightings import Memory, Sighting, sightings_in
 from oncebus.ledger.storage import storage_at

@@ -7,6 +7,7 @@ without an error.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -18,10 +19,10 @@ from oncebus.detection.values import Keys
 from oncebus.ledger.asides import meets
 from oncebus.ledger.commits import Committed
 from oncebus.ledger.description import FILE_NAME, LedgerMismatch, describe_or_check
-from oncebus.ledger.generations import Generation, LedgerInUse, Owner, refuse_to_go_back, succeed, void_generation
-from oncebus.ledger.joining import wait_for_asides
+from oncebus.ledger.generations import Generation, LedgerInUse, refuse_to_go_back, succeed, void_generation
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import LANES, Position, RunName, horizon_of, not_partitioned, without_covered
+from oncebus.ledger.owner import Owner
 from oncebus.ledger.run import Entries, RecallFrom, Run, checksum_of, encode_run
 from oncebus.ledger.storage import storage_at
 from oncebus.ledger.tidying import LedgerTidying
@@ -37,6 +38,10 @@ from oncebus.ledger.writers import (
 _T = TypeVar("_T")
 
 _ATTEMPTS = 20
+PATIENCE_SECONDS = 60.0
+"""A batch waits this long for an aside to join. Then it takes the aside's number, and the aside is refused."""
+
+_POLL_SECONDS = 0.05
 _FIRST = Policy()
 
 
@@ -104,7 +109,7 @@ class TaskLedger(LedgerTidying):
         The listing holds everything that the batch must see. The claim of the generation fixed which earlier batches
         count, and this generation's earlier batches were published before this batch began.
         """
-        listing = wait_for_asides(self, batch)
+        listing = self.wait_for_asides(batch)
         for generation in reversed(listing.generations):
             if writer.has_claimed(generation):
                 if generation is listing.newest:
@@ -130,6 +135,24 @@ class TaskLedger(LedgerTidying):
         )
         # Another task may have claimed the generation, based on a newer listing than this one.
         return self.claim(generation), None
+
+    def wait_for_asides(self, batch: int) -> Listing:
+        """Return the files of the ledger at a moment when it is decided which asides the batch sees.
+
+        An aside marks that it is about to join, and only then reads which batch the query planned last. Every later
+        batch lists the ledger after the mark, waits until the aside has joined or given up, and sees it in the first
+        case.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (mark := (listing := self._list()).joining(batch)) is not None:
+            opened = [other for other in listing.asides if other.token == mark.token and not other.is_joining]
+            if time.monotonic() > deadline or not opened or self.is_given_up(opened[0], listing):
+                # Take the number, so that the aside cannot claim it any more. Nothing else changes: other tasks of this
+                # batch may have published their runs before the aside left its mark.
+                self.claim_first(void_generation(mark.number))
+            else:
+                time.sleep(_POLL_SECONDS)
+        return listing
 
     def judge(
         self,

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
 from oncebus.detection import NO_HORIZON
-from oncebus.ledger.aside_marks import AsideMark
+from oncebus.ledger.aside_marks import AsideMark, is_given_up
 from oncebus.ledger.generations import REPEATABLE_BATCHES, Generation, LedgerInUse, lineage
-from oncebus.ledger.joining import is_given_up
 from oncebus.ledger.ledger_files import LedgerFiles
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge

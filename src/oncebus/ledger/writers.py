@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncebus.ledger.generations import SILENT_SECONDS, Generation, LedgerInUse, Owner
+from oncebus.ledger.generations import SILENT_SECONDS, Generation, LedgerInUse
 from oncebus.ledger.listing import Listing
+from oncebus.ledger.owner import Owner
 
 _TOKEN = re.compile(r"[0-9a-f]+")
 
