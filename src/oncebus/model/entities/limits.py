@@ -81,10 +81,15 @@ def fill_in(entity: E, namespace: Namespace) -> E:
         if namespace.tier is Tier.BASIC and is_endless:
             filled["default_message_time_to_live"] = LONGEST_TIME_TO_LIVE_BASIC
     if isinstance(entity, Queue | Topic):
-        filled["max_size_in_megabytes"] = _fill_in_size(entity, namespace.tier)
+        # Clients request the size of one partition but see the total size. A client that updates an entity sends back
+        # the total, so a size that no single partition can have is already the total.
+        size, is_premium = entity.max_size_in_megabytes, namespace.tier is Tier.PREMIUM
+        if entity.enable_partitioning and not is_premium and size in _SIZES:
+            filled["max_size_in_megabytes"] = size * PARTITIONS
         if entity.detection_key == MESSAGE_ID:
             filled["detection_key"] = None
-        filled["max_message_size_in_kilobytes"] = _fill_in_message_size(entity, namespace.tier)
+        if entity.max_message_size_in_kilobytes is None:
+            filled["max_message_size_in_kilobytes"] = _message_size_of(namespace.tier)
     if isinstance(entity, Queue | Subscription):
         targets = forward_targets(entity)
         filled |= {field: targets.get(field) for field in FORWARDING}
@@ -186,19 +191,6 @@ def largest_message(entity: Queue | Topic) -> int:
 def has_message_size_of(tier: Tier, entity: Queue | Topic) -> bool:
     """Return whether an entity has the default message size of a tier."""
     return entity.max_message_size_in_kilobytes == _message_size_of(tier)
-
-
-def _fill_in_size(entity: Queue | Topic, tier: Tier) -> int:
-    # Clients request the size of one partition but see the total size. A client that updates an entity sends back the
-    # total, so a size that no single partition can have is already the total.
-    is_of_one = entity.enable_partitioning and tier is not Tier.PREMIUM and entity.max_size_in_megabytes in _SIZES
-    return entity.max_size_in_megabytes * (PARTITIONS if is_of_one else 1)
-
-
-def _fill_in_message_size(entity: Queue | Topic, tier: Tier) -> int:
-    if entity.max_message_size_in_kilobytes is not None:
-        return entity.max_message_size_in_kilobytes
-    return _message_size_of(tier)
 
 
 def _message_size_of(tier: Tier) -> int:

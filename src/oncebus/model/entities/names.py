@@ -82,18 +82,14 @@ def check_path(path: str) -> None:
         )
 
 
-def check_subscription_name(name: str) -> None:
-    """Raise `BadRequest` unless a name is valid for a subscription."""
-    _check_name(name)
-
-
 def check_rule_name(name: str) -> None:
     """Raise `BadRequest` unless a name is valid for a rule."""
     if name.lower() != DEFAULT_RULE.lower():
-        _check_name(name)
+        check_subscription_name(name)
 
 
-def _check_name(name: str) -> None:
+def check_subscription_name(name: str) -> None:
+    """Raise `BadRequest` unless a name is valid for a subscription."""
     if not name:
         raise BadRequest("The entity name is empty.", field="name")
     if len(name) > LONGEST_NAME:

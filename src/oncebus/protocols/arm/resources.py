@@ -62,13 +62,7 @@ def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Re
         "createdAt": iso8601(described.created_at),
         "updatedAt": iso8601(described.updated_at),
         "accessedAt": iso8601(runtime.accessed_at),
-        "countDetails": {
-            "activeMessageCount": runtime.active,
-            "deadLetterMessageCount": runtime.counts.dead_letter,
-            "scheduledMessageCount": runtime.counts.scheduled,
-            "transferMessageCount": runtime.counts.transfer,
-            "transferDeadLetterMessageCount": runtime.counts.transfer_dead_letter,
-        },
+        "countDetails": runtime.details,
     }
     if isinstance(described, Topic):
         properties |= {"sizeInBytes": runtime.size, "subscriptionCount": runtime.subscriptions}

@@ -22,6 +22,7 @@ from oncebus.protocols.management.changes import Change
 
 FIRST_VERSION = "2017-04"
 """The first api-version. It lacks the property for the maximum message size."""
+_ALLOWED = {AtomKind.RULE: (RULE,), AtomKind.SUBSCRIPTION: ("SubscriptionDescription",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,12 @@ class Asker:
 
 def put(target: AtomPath, description: Element, version: str, asker: Asker) -> Change:
     """Return the change for a PUT request. It creates an entity or rule; with If-Match it updates an existing one."""
+    allowed = _ALLOWED.get(target.kind, ("QueueDescription", "TopicDescription"))
+    if description.name not in allowed:
+        wanted = " or a ".join(allowed)
+        raise BadRequest(f"The content for '{target.path}' is a '{description.name}'. Not a {wanted}.")
     if target.kind is AtomKind.RULE:
-        _check_kind(target, description, RULE)
         return _put_rule(target, read_rule(description, target.rule), asker)
-    if target.kind is AtomKind.SUBSCRIPTION:
-        _check_kind(target, description, "SubscriptionDescription")
-    else:
-        _check_kind(target, description, "QueueDescription", "TopicDescription")
     given = read_description(description)
     if version == FIRST_VERSION and "max_message_size_in_kilobytes" in given.values:
         raise BadRequest(f"The property '{MESSAGE_SIZE}' does not exist in the api-version {version}.")
@@ -117,8 +117,3 @@ def _put_rule(target: AtomPath, rule: Rule, asker: Asker) -> Change:
         return catalogue.update_rule(target.name, target.subscription, rule)
 
     return how
-
-
-def _check_kind(target: AtomPath, description: Element, *names: str) -> None:
-    if description.name not in names:
-        raise BadRequest(f"The content for '{target.path}' is a '{description.name}'. Not a {' or a '.join(names)}.")

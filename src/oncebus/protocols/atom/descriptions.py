@@ -157,18 +157,7 @@ def _read_only(entity: Queue | Topic | Subscription, runtime: Runtime | None) ->
         }
     elements = {name: markup.field(name, value) for name, value in values.items()}
     if runtime is not None:
-        elements["CountDetails"] = _count_details(runtime)
+        details = {f"d2p1:{name[0].upper()}{name[1:]}": str(count) for name, count in runtime.details.items()}
+        content = "".join(markup.field(name, count) for name, count in details.items())
+        elements["CountDetails"] = markup.tag("CountDetails", content, {"xmlns:d2p1": _COUNTS})
     return elements
-
-
-def _count_details(runtime: Runtime) -> str:
-    counts = runtime.counts
-    each = {
-        "ActiveMessageCount": runtime.active,
-        "DeadLetterMessageCount": counts.dead_letter,
-        "ScheduledMessageCount": counts.scheduled,
-        "TransferMessageCount": counts.transfer,
-        "TransferDeadLetterMessageCount": counts.transfer_dead_letter,
-    }
-    content = "".join(markup.field(f"d2p1:{name}", str(count)) for name, count in each.items())
-    return markup.tag("CountDetails", content, {"xmlns:d2p1": _COUNTS})

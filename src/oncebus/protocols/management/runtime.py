@@ -43,10 +43,20 @@ class Runtime:
         return self.counts.active + self.counts.deferred
 
     @property
+    def details(self) -> dict[str, int]:
+        """Return the numbers of messages in each state, by the names of the Resource Manager."""
+        return {
+            "activeMessageCount": self.active,
+            "deadLetterMessageCount": self.counts.dead_letter,
+            "scheduledMessageCount": self.counts.scheduled,
+            "transferMessageCount": self.counts.transfer,
+            "transferDeadLetterMessageCount": self.counts.transfer_dead_letter,
+        }
+
+    @property
     def messages(self) -> int:
         """Return the number of messages in all states."""
-        counts = self.counts
-        return self.active + counts.scheduled + counts.dead_letter + counts.transfer + counts.transfer_dead_letter
+        return sum(self.details.values())
 
 
 def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:

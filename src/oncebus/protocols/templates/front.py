@@ -59,11 +59,6 @@ _PATH = re.compile(
 Made = TypeVar("Made")
 
 
-class _Target(NamedTuple):
-    action: str
-    deployment: Deployment
-
-
 class _Does(NamedTuple):
     method: str
     operation: Operation
@@ -105,12 +100,12 @@ class Deployments:
 
     async def _respond(self, request: HttpRequest) -> Response:
         grant = admit(request, self._guard, self._limits)
-        target = _target_of(request.scope["raw_path"])
-        does = self._table[target.action]
+        action, deployment = _target_of(request.scope["raw_path"])
+        does = self._table[action]
         if request.method != does.method:
             raise wrong_method(request.method, [does.method])
         self._guard.require(grant, does.operation, "")
-        return await does.handler(request, target.deployment)
+        return await does.handler(request, deployment)
 
     async def _deploy(self, request: HttpRequest, deployment: Deployment) -> Response:
         template, given = await self._template(request)
@@ -250,23 +245,18 @@ class Deployments:
         }
 
 
-def _target_of(raw_path: bytes) -> _Target:
+def _target_of(raw_path: bytes) -> tuple[str, Deployment]:
     match = _PATH.fullmatch(raw_path)
     assert match is not None
     texts = {name: unquote((text or b"").decode("latin-1")) for name, text in match.groupdict().items()}
     action = texts["action"].lower() if match["name"] is not None else "export"
-    return _Target(action, Deployment(texts["name"], texts["subscription"], texts["group"]))
+    return action, Deployment(texts["name"], texts["subscription"], texts["group"])
 
 
 def _write_change(change: Change, scope: str) -> Object:
-    written: Object = {
-        "resourceId": f"{scope}/{change.id}" if change.id else scope,
-        "changeType": change.effect.value,
-    }
-    if change.before is not None:
-        written["before"] = change.before
-    if change.after is not None:
-        written["after"] = change.after
+    resource = f"{scope}/{change.id}" if change.id else scope
+    written: Object = {"resourceId": resource, "changeType": change.effect.value}
+    written |= {name: state for name in ("before", "after") if (state := getattr(change, name)) is not None}
     if change.effect is Effect.MODIFY:
         written["delta"] = _delta(change.before or {}, change.after or {})
     return written
@@ -277,28 +267,20 @@ def _delta(before: Object, after: Object) -> list[Object]:
     for name in dict.fromkeys((*after, *before)):
         if before.get(name) != after.get(name):
             kind = "Create" if name not in before else "Delete" if name not in after else "Modify"
-            delta.append(
-                {
-                    "path": name,
-                    "propertyChangeType": kind,
-                    "before": before.get(name),
-                    "after": after.get(name),
-                }
-            )
+            values = {"before": before.get(name), "after": after.get(name)}
+            delta.append({"path": name, "propertyChangeType": kind, **values})
     return delta
 
 
 def _answer(error: Exception) -> Response:
-    return _json(_refusal(error), 400) if isinstance(error, FileRefused) else errors.answer(error)
-
-
-def _refusal(error: FileRefused) -> Object:
+    if not isinstance(error, FileRefused):
+        return errors.answer(error)
     count = len(error.problems)
     details: list[dict[str, Any]] = [
         {"code": "InvalidTemplate", "target": problem.path, "message": problem.text} for problem in error.problems
     ]
     text = f"The template cannot be deployed: {'1 error' if count == 1 else f'{count} errors'}. Nothing was changed."
-    return {"error": {"code": "InvalidTemplate", "message": text, "details": details}}
+    return _json({"error": {"code": "InvalidTemplate", "message": text, "details": details}}, 400)
 
 
 def _json(content: Object, status: int = 200) -> Response:
