@@ -22,7 +22,7 @@ _AMQP_PORT, _HTTP_PORT = 5672, 5300
 _FORM = f"{SCHEME}://RULE:KEY@HOST[:PORT][?http=PORT]"
 
 
-class Broker(NamedTuple):
+class BrokerUrl(NamedTuple):
     """The parts of a broker URL."""
 
     host: str
@@ -37,7 +37,7 @@ class Broker(NamedTuple):
         return f"Endpoint=sb://{self.host}:{port};{credentials};UseDevelopmentEmulator=true"
 
 
-def parse(url: str) -> Broker:
+def parse(url: str) -> BrokerUrl:
     """Parse a broker URL. The key may contain any characters, including `/` and `@`. Raises `ValueError`."""
     credentials, _, place = url.removeprefix(f"{SCHEME}://").rpartition("@")
     rule, _, key = credentials.partition(":")
@@ -47,7 +47,7 @@ def parse(url: str) -> Broker:
     if not (rule and key and host):
         raise ValueError(f"The broker URL has no rule, key or host. Write {_FORM}.")
     try:
-        return Broker(host, int(amqp_port or _AMQP_PORT), int(http_port), rule, key)
+        return BrokerUrl(host, int(amqp_port or _AMQP_PORT), int(http_port), rule, key)
     except ValueError:
         raise ValueError(f"The broker URL has a port that is not a number, at '{place}'. Write {_FORM}.") from None
 

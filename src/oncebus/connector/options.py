@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from oncebus.connector.endpoints import Access, access_from
 from oncebus.connector.errors import BadOption
@@ -80,6 +80,13 @@ class Entity:
     is_topic: bool = False
     subscription: str | None = None
     sub_queue: str | None = None
+
+    def receiver(self, client: Any, **arguments: Any) -> Any:
+        """Return a receiver of the official client for it, which has the client's kind: of threads or of asyncio."""
+        arguments["sub_queue"] = None if self.sub_queue is None else self.sub_queue.replace("_", "")
+        if self.subscription is None:
+            return client.get_queue_receiver(self.name, **arguments)
+        return client.get_subscription_receiver(self.name, self.subscription, **arguments)
 
     def __str__(self) -> str:
         if not self.is_topic:

@@ -7,7 +7,6 @@ there and stop, run a stream with the trigger availableNow.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from azure.servicebus import ServiceBusReceivedMessage
@@ -43,19 +42,11 @@ class BatchSource(DataSourceReader):
         options, entity = self._options, self._options.entity
 
         def attempt() -> list[ServiceBusReceivedMessage]:
-            arguments: dict[str, Any] = {
-                "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
-                "keep_alive": 0,
-            }
             access = options.access.resolve(entity.name)
             self._where = f"{entity} at {access.host}"
-            with access.client() as client:
-                if entity.subscription is None:
-                    receiver = client.get_queue_receiver(entity.name, **arguments)
-                else:
-                    receiver = client.get_subscription_receiver(entity.name, entity.subscription, **arguments)
-                with receiver:
-                    return receiver.peek_messages(most, sequence_number=first)
+            with access.client() as client, entity.receiver(client, keep_alive=0) as receiver:
+                found: list[ServiceBusReceivedMessage] = receiver.peek_messages(most, sequence_number=first)
+                return found
 
         found = retry(
             attempt,

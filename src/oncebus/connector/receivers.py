@@ -195,19 +195,16 @@ class Receivers:
             deletes = ServiceBusReceiveMode.RECEIVE_AND_DELETE
             arguments: dict[str, Any] = {
                 "receive_mode": deletes if options.deletes else ServiceBusReceiveMode.PEEK_LOCK,
-                "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
             }
             if options.sessions:
                 patience = max(options.wait, _SESSION_WAIT)
                 # A link leaves its session after each micro-batch. Closing would wait for the client's task that keeps
                 # an idle connection open, for up to a second.
                 arguments |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": patience, "keep_alive": 0}
-            if entity.subscription is not None:
-                link.receiver = link.client.get_subscription_receiver(entity.name, entity.subscription, **arguments)
-            else:
-                link.receiver = link.client.get_queue_receiver(entity.name, **arguments)
+            receiver: ServiceBusReceiver = entity.receiver(link.client, **arguments)
+            link.receiver = receiver
             # Opened here, because receiving would count the time that it takes as part of its wait.
-            await link.receiver.__aenter__()
+            await receiver.__aenter__()
         return link.receiver
 
     async def _give_up(self, link: _Link, error: Exception | None) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import html
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 
 from oncebus.values.errors import OncebusError
 
 TIMEOUT_SECONDS = 30.0
+_PAGE = 1000
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
@@ -98,6 +99,20 @@ class Client:
         if not isinstance(found, dict):
             raise self.not_a_broker()
         return found
+
+    def pages(self, path: str, name: str, after: int = 0, **query: object) -> Iterator[dict[str, Any]]:
+        """Yield the records of a list after the one with the number `after`, oldest first. Fetches page by page.
+
+        `name` is the member of each answer that holds the records. A query parameter that is None is left out.
+        """
+        given = {each.replace("_", "-"): value for each, value in query.items() if value is not None}
+        position: int | None = after
+        while position is not None:
+            page = self.ask_json("GET", f"{path}?{urlencode({'limit': _PAGE, 'after': position} | given)}")
+            if not {name, "next"} <= page.keys():
+                raise self.not_a_broker()
+            yield from page[name]
+            position = page["next"]
 
     def not_a_broker(self, reason: str = "") -> NotAnswered:
         """Return the error for an answer that an Oncebus broker would not give."""

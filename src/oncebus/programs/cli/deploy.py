@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from oncebus.programs.cli.client import NotAnswered
-from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.errors import RequestError
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import json_option
 from oncebus.programs.cli.printing import as_text, json_text, print_json, visible
 from oncebus.protocols.management.documents import find, is_object, parse_document, read_document, written_name
@@ -47,7 +47,7 @@ _TEMPLATE = "Template"
 @json_option
 @broker_options
 def deploy(
-    connector: Connector, template: str, parameters: Sequence[str], what_if: bool, name: str | None, as_json: bool
+    broker: BrokerLocation, template: str, parameters: Sequence[str], what_if: bool, name: str | None, as_json: bool
 ) -> None:
     """Create or update the queues, topics, subscriptions and rules that TEMPLATE names; "-" is standard input.
 
@@ -60,7 +60,7 @@ def deploy(
     called = re.sub(r"[^A-Za-z0-9._()-]+", "-", name or Path(template).stem or "template")[:64] or "template"
     path = f"{_SCOPE}/providers/Microsoft.Resources/deployments/{called}"
     body = {"properties": {"mode": "Incremental", "template": content, "parameters": values}}
-    with connector.connect() as client:
+    with broker.connect() as client:
         try:
             if what_if:
                 answer = client.ask_json("POST", f"{path}/whatIf?api-version={DEPLOYMENTS_VERSION}", body)
@@ -83,12 +83,12 @@ def deploy(
     "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="File to write; defaults to standard output."
 )
 @broker_options
-def export(connector: Connector, out: Path | None) -> None:
+def export(broker: BrokerLocation, out: Path | None) -> None:
     """Write all queues, topics, subscriptions and rules of a running broker as a template for `oncebus deploy`.
 
     The template contains no keys: authorization rules get new keys where it is deployed.
     """
-    with connector.connect() as client:
+    with broker.connect() as client:
         path = f"{_SCOPE}/exportTemplate?api-version={DEPLOYMENTS_VERSION}"
         answer = client.ask_json("POST", path, {"resources": ["*"]})
     for each in answer.get("error", {}).get("details", []):

@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import click
 
 from oncebus.programs.cli.client import Client
-from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.figures import age, look
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import json_lines_option, moment_in
 from oncebus.programs.cli.printing import print_line, print_table, visible
 from oncebus.values.durations import DAY, MINUTE
 
 _EXAMPLE = "oncebus duplicates orders --since 1h --json"
-_PAGE = 1000
 _FOLLOW_SECONDS = 1.0
 _COLUMNS = ("message id", "sequence number", "dropped", "after", "original's sequence number", "original sent")
 
@@ -43,7 +42,7 @@ Drop = dict[str, Any]
 @json_lines_option
 @broker_options
 def duplicates(
-    connector: Connector,
+    broker: BrokerLocation,
     entity: str | None,
     message_id: str | None,
     since: str | None,
@@ -56,7 +55,7 @@ def duplicates(
     Without ENTITY, shows those of all queues and topics, which needs a key with Manage.
     """
     since = None if since is None else moment_in(since, "--since", is_past=True)
-    with connector.connect(DAY if follow else 5 * MINUTE, entity or "") as client, suppress(KeyboardInterrupt):
+    with broker.connect(DAY if follow else 5 * MINUTE, entity or "") as client, suppress(KeyboardInterrupt):
         record = _Record(client, entity, message_id, since)
         found = sorted(record.new(limit), key=lambda drop: (drop["time"], drop["sequenceNumber"]), reverse=True)[:limit]
         if follow:
@@ -84,8 +83,8 @@ class _Record:
     def __init__(self, client: Client, entity: str | None, message_id: str | None, since: str | None) -> None:
         self._client = client
         self._entity = entity
-        query = {"message-id": message_id, "since": since, "limit": str(_PAGE)}
-        self._query = {name: value for name, value in query.items() if value is not None}
+        self._message_id = message_id
+        self._since = since
         self._seen: dict[str, int] = {}
 
     def new(self, most: int | None = None) -> list[Drop]:
@@ -101,16 +100,10 @@ class _Record:
 
     def _of(self, entity: str) -> Iterator[Drop]:
         """Yield the duplicates that an entity dropped, oldest first. Fetches them page by page."""
-        while True:
-            query = urlencode(self._query | {"after": str(self._seen.get(entity, 0))})
-            answer = self._client.ask_json("GET", f"/{quote(entity, safe='/')}/$duplicates?{query}")
-            if not {"duplicates", "next"} <= answer.keys():
-                raise self._client.not_a_broker()
-            for drop in answer["duplicates"]:
-                self._seen[entity] = drop.pop("record")
-                yield {"entity": entity, **drop} if self._entity is None else drop
-            if answer["next"] is None:
-                return
+        path, after = f"/{quote(entity, safe='/')}/$duplicates", self._seen.get(entity, 0)
+        for drop in self._client.pages(path, "duplicates", after, message_id=self._message_id, since=self._since):
+            self._seen[entity] = drop.pop("record")
+            yield {"entity": entity, **drop} if self._entity is None else drop
 
 
 def _follow(record: _Record, found: list[Drop], as_json: bool) -> None:

@@ -13,8 +13,8 @@ from oncebus.model.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_W
 from oncebus.model.entities.timespans import in_words
 from oncebus.programs.cli import entity_flags
 from oncebus.programs.cli.client import Client
-from oncebus.programs.cli.connector import Management, management_options
 from oncebus.programs.cli.entity_flags import Flag, flags_of, given_properties
+from oncebus.programs.cli.location import Management, management_options
 from oncebus.programs.cli.options import Command, azure_options, json_option, name_option, topic_option
 from oncebus.programs.cli.printing import as_text, print_json, print_resource, print_table
 from oncebus.protocols.management.properties import BY_FIELD, WINDOW

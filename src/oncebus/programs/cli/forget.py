@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import click
 
-from oncebus.programs.cli.client import Client
-from oncebus.programs.cli.connector import Connector, broker_options
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import json_lines_option
-from oncebus.programs.cli.printing import print_line, print_table, visible
+from oncebus.programs.cli.printing import print_line, print_records, visible
 
-_PAGE = 1000
 _COLUMNS = ("message id", "session or partition key", "forgotten", "original's sequence number", "original sent")
 
 
@@ -28,7 +25,7 @@ _COLUMNS = ("message id", "session or partition key", "forgotten", "original's s
 @json_lines_option
 @broker_options
 def forget(
-    connector: Connector,
+    broker: BrokerLocation,
     entity: str,
     message_id: str | None,
     session_id: str | None,
@@ -43,12 +40,14 @@ def forget(
     if lists != (message_id is None):
         raise click.UsageError("Give either an ID to forget, or --list.")
     if message_id is None:
-        with connector.connect(entity=entity) as client:
-            _list(client, entity, as_json)
+        with broker.connect(entity=entity) as client:
+            found = client.pages(f"/{quote(entity, safe='/')}/$forgets", "forgets")
+            empty = f"No ids were forgotten at '{entity}'."
+            print_records(found, as_json, _COLUMNS, _row, title=f"Ids forgotten at {entity}", empty=empty)
         return
     given = {"message-id": message_id, "session-id": session_id, "partition-key": partition_key}
     query = urlencode({name: value for name, value in given.items() if value is not None})
-    with connector.connect(entity=entity) as client:
+    with broker.connect(entity=entity) as client:
         answer = client.ask_json("POST", f"/{quote(entity, safe='/')}/$forgets?{query}")
     if as_json:
         print_line(answer)
@@ -64,30 +63,6 @@ def forget(
             f"'{name}' is forgotten at '{entity}'. It was remembered since {original['time']}, from message "
             f"{original['sequenceNumber']}."
         )
-
-
-def _list(client: Client, entity: str, as_json: bool) -> None:
-    found = _forgets(client, entity)
-    if as_json:
-        for record in found:
-            print_line(record)
-    elif rows := [_row(record) for record in found]:
-        print_table(f"Ids forgotten at {entity}", _COLUMNS, rows)
-    else:
-        click.echo(f"No ids were forgotten at '{entity}'.")
-
-
-def _forgets(client: Client, entity: str) -> Iterator[dict[str, Any]]:
-    after = 0
-    while True:
-        query = urlencode({"limit": _PAGE, "after": after})
-        answer = client.ask_json("GET", f"/{quote(entity, safe='/')}/$forgets?{query}")
-        if not {"forgets", "next"} <= answer.keys():
-            raise client.not_a_broker()
-        yield from answer["forgets"]
-        if answer["next"] is None:
-            return
-        after = answer["next"]
 
 
 def _row(record: dict[str, Any]) -> list[str]:

@@ -16,11 +16,11 @@ from urllib.parse import urlencode, urlsplit
 import click
 
 from oncebus.programs.cli.client import TIMEOUT_SECONDS, Answer, Client, NotAnswered
-from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.errors import RequestError
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import DURATION, json_lines_option, json_option, moment_in
 from oncebus.programs.cli.paths import at_entity, below, no_such_target
-from oncebus.programs.cli.printing import count_text, print_line, print_table, shorten, visible
+from oncebus.programs.cli.printing import count_text, print_line, print_records, shorten, visible
 from oncebus.values.durations import MINUTE, SECOND
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
@@ -80,7 +80,7 @@ def _text_options(command: Any) -> Any:
 @json_option
 @broker_options
 def send(
-    connector: Connector,
+    broker: BrokerLocation,
     entity: str,
     body: str,
     message_id: str | None,
@@ -105,7 +105,7 @@ def send(
     own = dict(_property(text) for text in properties)
     ids = (None if message_id is None else message_id.replace(NUMBER, str(at)) for at in range(1, count + 1))
     items = (_item(content, system if each is None else {**system, "MessageId": each}, own) for each in ids)
-    with connector.connect() as client:
+    with broker.connect() as client:
         for batch in _batches(items):
             try:
                 client.ask("POST", below(entity, "messages"), batch, {"Content-Type": BATCH_TYPE})
@@ -150,7 +150,7 @@ def send(
 @json_lines_option
 @broker_options
 def receive(
-    connector: Connector,
+    broker: BrokerLocation,
     entity: str,
     count: int,
     wait: float,
@@ -172,7 +172,7 @@ def receive(
         place = below(path + (_DEAD_LETTERS if dead_letters else ""), "messages/head")
         return _next(client, place, is_held, wait)
 
-    with connector.connect(30 * MINUTE + count * round(wait) * SECOND) as client:
+    with broker.connect(30 * MINUTE + count * round(wait) * SECOND) as client:
         held = []
         entity, answer = at_entity(entity, next_from)
         while answer is not None:
@@ -211,7 +211,13 @@ def receive(
 @json_lines_option
 @broker_options
 def peek(
-    connector: Connector, entity: str, start: int, count: int, session_id: str | None, dead_letters: bool, as_json: bool
+    broker: BrokerLocation,
+    entity: str,
+    start: int,
+    count: int,
+    session_id: str | None,
+    dead_letters: bool,
+    as_json: bool,
 ) -> None:
     """Show the messages of the queue ENTITY, or of the subscription TOPIC/NAME.
 
@@ -223,18 +229,13 @@ def peek(
         place = below(path + (_DEAD_LETTERS if dead_letters else ""), "$messages")
         return list(_peek_pages(client, place, start, count, session_id))
 
-    with connector.connect() as client:
+    with broker.connect() as client:
         entity, found = at_entity(entity, peek_at)
         note = "" if found or as_json else client.readiness_note()
-    if as_json:
-        for message in found:
-            print_line(message)
-    elif not found:
-        click.echo(f"There are no {'dead letters' if dead_letters else 'messages'} in '{entity}'.{note}")
-    else:
-        names = (*_REASON, *_TIMES) if dead_letters else ("State", *_TIMES)
-        columns = ("sequence number", "message id", *(_TITLES[name] for name in names), "body")
-        print_table(None, columns, (_row(each, names) for each in found))
+    names = (*_REASON, *_TIMES) if dead_letters else ("State", *_TIMES)
+    columns = ("sequence number", "message id", *(_TITLES[name] for name in names), "body")
+    empty = f"There are no {'dead letters' if dead_letters else 'messages'} in '{entity}'.{note}"
+    print_records(found, as_json, columns, lambda message: _row(message, names), empty=empty)
 
 
 def _property(text: str) -> tuple[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from oncebus.model.entities.timespans import NO_LIMIT_ISO
 
+Record = dict[str, Any]
 PIPE_WIDTH = 160
 # JSON escapes all controls below these itself.
 _NOT_ASCII = re.compile(r"[^\n -~]")
@@ -68,6 +69,25 @@ def console() -> Console:
 def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; see `table`."""
     console().print(table(title, columns, rows))
+
+
+def print_records(
+    records: Iterable[Record],
+    as_json: bool,
+    columns: Sequence[str],
+    row: Callable[[Record], Sequence[str]],
+    *,
+    title: str | None = None,
+    empty: str,
+) -> None:
+    """Print each record as a line of JSON, or all as a table with a row for each. `empty` is for no records."""
+    if as_json:
+        for record in records:
+            print_line(record)
+    elif rows := [row(record) for record in records]:
+        print_table(title, columns, rows)
+    else:
+        click.echo(empty)
 
 
 def print_resource(kind: str, resource: dict[str, Any], as_json: bool) -> None:

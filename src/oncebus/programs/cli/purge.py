@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from oncebus.programs.cli.connector import Connector, broker_options
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import json_option
 from oncebus.programs.cli.printing import count_text, print_line
 
@@ -21,7 +21,7 @@ _TIMEOUT_SECONDS = 120.0
 @click.option("--dead-letters", is_flag=True, help="Delete the entity's dead letters instead of its messages.")
 @json_option
 @broker_options
-def purge(connector: Connector, entity: str, dead_letters: bool, as_json: bool) -> None:
+def purge(broker: BrokerLocation, entity: str, dead_letters: bool, as_json: bool) -> None:
     """Delete all active messages that are now in the queue ENTITY, or in a subscription: TOPIC/Subscriptions/NAME.
 
     Locked, deferred and scheduled messages stay, and so do messages that arrive meanwhile. The ids of deleted messages
@@ -29,7 +29,7 @@ def purge(connector: Connector, entity: str, dead_letters: bool, as_json: bool) 
     """
     path = f"/{quote(entity, safe='/')}{'/$DeadLetterQueue' if dead_letters else ''}/$messages"
     deleted, query = 0, ""
-    with connector.connect() as client:
+    with broker.connect() as client:
         while True:
             answer = client.ask_json("DELETE", path + query, timeout=_TIMEOUT_SECONDS)
             if not {"deleted", "left", "before", "more"} <= answer.keys():

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 import click
 
 from oncebus.programs.cli.client import Client
-from oncebus.programs.cli.connector import Connector, broker_options
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import json_lines_option
-from oncebus.programs.cli.printing import count_text, print_line, print_table, shorten
+from oncebus.programs.cli.printing import count_text, print_line, print_records, shorten
 
-_PAGE = 1000
+_COLUMNS = ("number", "entity", "message id", "time", "reason", "description")
 
 
 @click.command(
@@ -38,7 +37,7 @@ _PAGE = 1000
 @json_lines_option
 @broker_options
 def quarantine(
-    connector: Connector, entity: str | None, release: Sequence[int], discard: Sequence[int], as_json: bool
+    broker: BrokerLocation, entity: str | None, release: Sequence[int], discard: Sequence[int], as_json: bool
 ) -> None:
     """Show the messages that could not be processed, oldest first. Release or discard them by their numbers.
 
@@ -47,21 +46,14 @@ def quarantine(
     if release or discard:
         if entity is not None:
             raise click.UsageError("--entity cannot be combined with --release or --discard. Name messages by number.")
-        with connector.connect() as client:
+        with broker.connect() as client:
             for method, done, numbers in (("POST", "released", release), ("DELETE", "discarded", discard)):
                 if numbers:
                     _decide(client, method, done, numbers, as_json)
         return
-    with connector.connect() as client:
-        found = list(_fetch(client, entity))
-    if as_json:
-        for message in found:
-            print_line(message)
-    elif not found:
-        click.echo("There are no messages in quarantine.")
-    else:
-        columns = ("number", "entity", "message id", "time", "reason", "description")
-        print_table(None, columns, map(_row, found))
+    with broker.connect() as client:
+        found = client.pages("/$quarantine", "quarantined", entity=entity)
+        print_records(found, as_json, _COLUMNS, _row, empty="There are no messages in quarantine.")
 
 
 def _decide(client: Client, method: str, done: str, numbers: Sequence[int], as_json: bool) -> None:
@@ -72,17 +64,6 @@ def _decide(client: Client, method: str, done: str, numbers: Sequence[int], as_j
     click.echo(f"{count_text(len(answer[done]), 'message')} {done}.")
     if answer["notFound"]:
         click.echo(f"Not in quarantine: {', '.join(map(str, answer['notFound']))}.")
-
-
-def _fetch(client: Client, entity: str | None) -> Iterator[dict[str, Any]]:
-    after = 0
-    while True:
-        query = {"limit": _PAGE, "after": after} | ({"entity": entity} if entity is not None else {})
-        page = client.ask_json("GET", f"/$quarantine?{urlencode(query)}")
-        yield from page["quarantined"]
-        if page["next"] is None:
-            return
-        after = page["next"]
 
 
 def _row(message: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from oncebus.programs.cli import main
-from oncebus.programs.cli.connector import broker_options
+from oncebus.programs.cli.location import broker_options
 from oncebus.programs.cli.options import azure_options
 
 BEGIN, END = "<!-- commands -->", "<!-- /commands -->"

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from oncebus.programs.cli.connector import Management, management_options
 from oncebus.programs.cli.entities import in_path
 from oncebus.programs.cli.errors import RequestError
+from oncebus.programs.cli.location import Management, management_options
 from oncebus.programs.cli.options import Command, azure_options, json_option, name_option, topic_option
 from oncebus.programs.cli.printing import as_text, print_json, print_resource, print_table
 from oncebus.protocols.management.rules import CORRELATED

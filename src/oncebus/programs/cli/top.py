@@ -9,8 +9,8 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.figures import STATES, TOTALS, Load, Rates, age, look, looks
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.printing import console, print_line, table
 from oncebus.values.durations import DAY
 
@@ -34,11 +34,11 @@ interval_option = click.option(
 @interval_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and entity, at each update.")
 @broker_options
-def top(connector: Connector, once: bool, interval: float, as_json: bool) -> None:
+def top(broker: BrokerLocation, once: bool, interval: float, as_json: bool) -> None:
     """Show all queues, topics and subscriptions: active messages, the age of the oldest one that waits, receivers that
     are attached (or `polling`), dead letters; how many messages came in, how many of these were duplicates, how many
     deliveries went out, and how many messages were completed. Stop it with Ctrl-C."""
-    with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
+    with broker.connect(DAY) as client, suppress(KeyboardInterrupt):
         if once:
             _print(look(client), {}, as_json)
         elif as_json or not console().is_terminal:

@@ -10,9 +10,9 @@ from contextlib import suppress
 import click
 from rich.live import Live
 
-from oncebus.programs.cli.connector import Connector, broker_options
 from oncebus.programs.cli.errors import RequestError
 from oncebus.programs.cli.figures import Load, Rates, age, looks
+from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.options import json_lines_option
 from oncebus.programs.cli.paths import subscription_path
 from oncebus.programs.cli.printing import console, print_line, table
@@ -38,10 +38,10 @@ _OF_TOPIC = ("incoming", "new", "duplicates", "expired")
 @interval_option
 @json_lines_option
 @broker_options
-def watch(connector: Connector, entity: str, once: bool, interval: float, as_json: bool) -> None:
+def watch(broker: BrokerLocation, entity: str, once: bool, interval: float, as_json: bool) -> None:
     """Show the queue or topic ENTITY, or the subscription TOPIC/NAME, until Ctrl-C: the backlog, the age of its oldest
     message, the receivers, and what comes in and goes out, in total and per second."""
-    with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
+    with broker.connect(DAY) as client, suppress(KeyboardInterrupt):
         seen = itertools.islice(_of_entity(looks(client, interval), entity), 1 if once else None)
         if as_json:
             for load, rates in seen:

@@ -1,4 +1,4 @@
-"""Connects a command to a running broker: the options that say where the broker is, and clients for its APIs."""
+"""The location of a running broker: the options that give it, and clients for the broker's APIs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PROVIDER = "Microsoft.ServiceBus"
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
-    """Connects to the broker given on the command line, with a token of the given authorization rule."""
+class BrokerLocation:
+    """The broker that the command line gives, and the authorization rule whose key signs the requests."""
 
     rule: str = ROOT_RULE
     url: str | None = None
@@ -63,10 +63,10 @@ _OPTIONS = (
 
 
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where the broker is. The command gets them as one argument, `connector`."""
+    """Add the options that say where the broker is. The command gets them as one argument, `broker`."""
 
     @functools.wraps(command)
-    def run_with_connector(
+    def run_with_location(
         *,
         rule: str,
         url: str | None,
@@ -76,9 +76,9 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
         ca_file: Path | None,
         **rest: Any,
     ) -> None:
-        command(connector=Connector(rule, url, data, key_file, settings_file, ca_file), **rest)
+        command(broker=BrokerLocation(rule, url, data, key_file, settings_file, ca_file), **rest)
 
-    with_options: Callable[..., None] = run_with_connector
+    with_options: Callable[..., None] = run_with_location
     for option in reversed(_OPTIONS):
         with_options = option(with_options)
     return with_options
@@ -93,9 +93,9 @@ def management_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run_with_management(
-        *, connector: Connector, namespace_name: str | None, resource_group: str | None, **rest: Any
+        *, broker: BrokerLocation, namespace_name: str | None, resource_group: str | None, **rest: Any
     ) -> None:
-        with connector.connect() as client:
+        with broker.connect() as client:
             command(management=Management(client, namespace_name, resource_group), **rest)
 
     return broker_options(run_with_management)
