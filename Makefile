@@ -63,10 +63,10 @@ test-fast: setup ## run the tests that need neither Spark, browser nor other pro
 # Three processes for two cores: tests often wait for a broker or a client.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25
 
-test: setup test-programs check ## check and test everything but frameworks, recipes and the image
+test: setup test-programs check ## check, and test every guarantee
 	$(PYTEST) -m 'not torture and not release'
 
-test-all: setup test-programs check ## check and test everything, as a release must pass it
+test-all: setup test-programs check ## check and test everything, with all variants, as a release must pass it
 	$(PYTEST)
 
 # SEED draws the same again; `.hypothesis` keeps the examples that failed.

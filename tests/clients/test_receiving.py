@@ -9,7 +9,7 @@ from azure.servicebus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from azure.servicebus.exceptions import MessageAlreadySettled, MessageNotFoundError
+from azure.servicebus.exceptions import MessageNotFoundError
 
 from .served import PATIENCE, SHORT, Served, async_received, body, completed, is_empty, left, received, texts
 from .together import together
@@ -17,22 +17,6 @@ from .together import together
 ACT = "messages"
 DEAD = ServiceBusSubQueue.DEAD_LETTER
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-
-
-@together
-def test_a_completed_message_is_removed_and_an_abandoned_one_is_delivered_again(served: Served) -> None:
-    with served.pair() as (_, sender, receiver):
-        sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b")])
-        first, second = received(receiver, 2)
-        receiver.complete_message(first)
-        with pytest.raises(MessageAlreadySettled):
-            receiver.complete_message(first)
-        receiver.abandon_message(second)
-        (again,) = received(receiver, 1)
-        assert (body(again), again.delivery_count, again.sequence_number) == (b"b", 1, second.sequence_number)
-        assert again.lock_token != second.lock_token
-        receiver.complete_message(again)
-        assert is_empty(receiver)
 
 
 @together
@@ -152,17 +136,6 @@ def test_messages_are_peeked_from_the_last_position_or_from_a_number(served: Ser
 
 
 @together
-def test_a_received_and_deleted_message_is_removed_at_once(served: Served) -> None:
-    with served.pair(receive_mode=DELETE, prefetch_count=7) as (_, sender, receiver):
-        sender.send_messages([ServiceBusMessage(text) for text in texts(range(30))])
-        messages = received(receiver, 30)
-        assert [body(message) for message in messages] == texts(range(30))
-        with pytest.raises(ValueError, match=r"receive-and-delete|RECEIVE_AND_DELETE|receive_and_delete"):
-            receiver.complete_message(messages[0])
-        assert left(receiver) == []
-
-
-@together
 async def test_a_message_received_and_deleted_by_the_asyncio_client_is_removed_at_once(served: Served) -> None:
     queue = served.queue()
     async with (
@@ -218,19 +191,6 @@ async def test_an_asyncio_receiver_of_an_empty_queue_times_out_and_later_gets_ne
         (message,) = await receiver.receive_messages(5, max_wait_time=PATIENCE)
         assert body(message) == b"a"
         await receiver.complete_message(message)
-
-
-@together
-def test_a_receiver_is_an_iterator_that_ends_when_nothing_comes(served: Served) -> None:
-    with served.pair() as (queue, sender, _), served.client() as client:
-        sender.send_messages([ServiceBusMessage(text) for text in texts(range(10))])
-        found = []
-        served.arrived(queue, 10)
-        with client.get_queue_receiver(queue, max_wait_time=6) as receiver:
-            for message in receiver:
-                found.append(body(message))
-                receiver.complete_message(message)
-        assert found == texts(range(10))
 
 
 @together

@@ -202,16 +202,3 @@ def test_a_too_large_list_of_messages_is_refused_completely(served: Served) -> N
         sender.send_messages(ServiceBusMessage(b"after"))
         (message,) = received(receiver, 1)
         assert (body(message), message.sequence_number) == (b"after", 1)
-
-
-@together
-def test_sessions_need_an_entity_that_requires_them(served: Served) -> None:
-    plain, sessions = served.queue(), served.queue("sessions")
-    wanted = why_not(served.client(**ONCE), lambda client: client.get_queue_receiver(plain, session_id="a"))
-    assert "does not require sessions" in str(wanted)
-    missing = why_not(served.client(**ONCE), lambda client: client.get_queue_receiver(sessions))
-    assert "requires sessions" in str(missing)
-    with served.client(**ONCE) as client, client.get_queue_sender(sessions) as sender:
-        with pytest.raises(ServiceBusError, match="SessionId was not set"):
-            sender.send_messages(ServiceBusMessage(b"without a session"))
-        sender.send_messages(ServiceBusMessage(b"with one", session_id="s"))

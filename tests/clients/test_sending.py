@@ -12,11 +12,11 @@ from typing import Any
 import proton
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+from azure.servicebus.amqp import AmqpMessageBodyType
 from azure.servicebus.exceptions import MessageSizeExceededError
 from proton import symbol, timestamp, ulong
 
-from .served import PATIENCE, Served, async_received, body, completed, is_empty, received, texts
+from .served import PATIENCE, Served, async_received, body, completed, received, texts
 from .together import together
 
 ACT = "messages"
@@ -27,21 +27,6 @@ OWN: dict[str | bytes, Any] = {"text": "ö", "whole": 5, "flag": True, "real": 0
 def text_of(value: object) -> object:
     """Return the text of a value: the client returns strings as bytes."""
     return value.decode() if isinstance(value, bytes) else value
-
-
-@together
-def test_single_messages_lists_and_batches_arrive_in_the_order_they_were_sent(served: Served) -> None:
-    with served.pair() as (_, sender, receiver):
-        sender.send_messages(ServiceBusMessage(b"0"))
-        sender.send_messages([ServiceBusMessage(b"1"), ServiceBusMessage(b"2")])
-        batch = sender.create_message_batch()
-        assert batch.max_size_in_bytes == LARGEST
-        for text in texts(range(3, 50)):
-            batch.add_message(ServiceBusMessage(text))
-        sender.send_messages(batch)
-        sender.send_messages(ServiceBusMessage(b"50"))
-        assert completed(receiver, 51) == texts(range(51))
-        assert is_empty(receiver)
 
 
 @together
@@ -92,18 +77,6 @@ def test_everything_about_a_message_comes_back_as_it_was_sent(served: Served) ->
     assert (got.sequence_number, got.enqueued_sequence_number, got.delivery_count) == (1, None, 0)
     assert got.enqueued_time_utc is not None
     assert got.expires_at_utc == got.enqueued_time_utc + timedelta(hours=1)
-
-
-@together
-def test_bodies_that_are_values_and_sequences_come_back_as_such(served: Served) -> None:
-    with served.pair() as (_, sender, receiver):
-        sender.send_messages(AmqpAnnotatedMessage(value_body={"a": [1, None, 2.5]}))
-        sender.send_messages(AmqpAnnotatedMessage(sequence_body=[[1, "x"]]))
-        sender.send_messages(AmqpAnnotatedMessage(data_body=[b"one", b"two"]))
-        value, sequence, data = received(receiver, 3)
-    assert (value.body_type, value.body) == (AmqpMessageBodyType.VALUE, {b"a": [1, None, 2.5]})
-    assert (sequence.body_type, list(sequence.body)) == (AmqpMessageBodyType.SEQUENCE, [[1, b"x"]])
-    assert (data.body_type, list(data.body)) == (AmqpMessageBodyType.DATA, [b"one", b"two"])
 
 
 @together

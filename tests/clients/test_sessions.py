@@ -216,20 +216,6 @@ def test_a_client_times_out_without_a_next_session(served: Served) -> None:
 
 
 @together
-def test_a_closed_receiver_releases_its_session_and_its_messages(served: Served) -> None:
-    queue = served.queue("sessions")
-    with served.client() as client, client.get_queue_sender(queue) as sender:
-        sender.send_messages(of("a", b"1", b"2"))
-        with client.get_queue_receiver(queue, session_id="a") as holder:
-            first, _ = received(holder, 2)
-            holder.complete_message(first)
-        with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE) as after:
-            (again,) = received(after, 1)
-            assert (body(again), again.delivery_count) == (b"2", 1)
-            after.complete_message(again)
-
-
-@together
 def test_a_session_is_received_and_deleted_and_gets_due_messages(served: Served) -> None:
     queue = served.queue("sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:

@@ -189,7 +189,9 @@ def test_a_partitioned_queue_with_sessions(amqp: Bus, monkeypatch: pytest.Monkey
     assert calls.sizes == 2 * ([4, 4, 4] if is_strict else [12])
     for session in range(3):
         receiver = amqp.receiver(queue, session_id=f"session-{session}")
-        bodies = [b"".join(message.body) for message in receiver.receive_messages(10, max_wait_time=2)]
+        bodies: list[bytes] = []
+        while len(bodies) < 4:
+            bodies += [b"".join(message.body) for message in receiver.receive_messages(10, max_wait_time=PATIENCE)]
         assert bodies == [b"%03d" % number for number in range(4 * session, 4 * session + 4)]
 
 

@@ -13,7 +13,7 @@ from azure.servicebus import (
     ServiceBusReceiver,
     ServiceBusSubQueue,
 )
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, MessageNotFoundError
 
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action, Settlement
@@ -59,6 +59,8 @@ def test_a_completed_message_is_removed_and_an_abandoned_one_is_delivered_again(
     first, second = received(receiver, 2)
     assert (body(first), body(second)) == (b"a", b"b")
     receiver.complete_message(first)
+    with pytest.raises(MessageAlreadySettled):
+        receiver.complete_message(first)
     receiver.abandon_message(second)
     again = taken(receiver)
     assert (body(again), again.delivery_count, again.sequence_number) == (b"b", 1, second.sequence_number)
@@ -143,10 +145,12 @@ def test_a_received_and_deleted_message_is_removed_at_once(bus: Bus) -> None:
     queue = bus.queue()
     bus.put(queue, *(ServiceBusMessage(str(number).encode()) for number in range(30)))
     receiver = bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=7)
-    found: list[bytes] = []
+    found: list[ServiceBusReceivedMessage] = []
     while len(found) < 30:
-        found += [body(message) for message in receiver.receive_messages(30, max_wait_time=PATIENCE)]
-    assert found == [str(number).encode() for number in range(30)]
+        found += receiver.receive_messages(30, max_wait_time=PATIENCE)
+    assert [body(message) for message in found] == [str(number).encode() for number in range(30)]
+    with pytest.raises(ValueError, match=r"receive-and-delete|RECEIVE_AND_DELETE|receive_and_delete"):
+        receiver.complete_message(found[0])
     assert bus.run(bus.broker.counts(queue)).active == 0
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, SessionCannotBeLockedError
 
 from tests.clients.served import received
 
@@ -109,6 +110,10 @@ def test_sessions_need_an_entity_that_requires_them(bus: Bus) -> None:
     assert "requires sessions" in str(missing)
     # No session became free within the client's time-out.
     assert isinstance(late, OperationTimeoutError)
+    sender = bus.sender(sessions)
+    with pytest.raises(ServiceBusError, match="SessionId was not set"):
+        sender.send_messages(ServiceBusMessage(b"without a session"))
+    sender.send_messages(ServiceBusMessage(b"with one", session_id="s"))
 
 
 def test_session_ids_that_differ_in_letter_case_are_one_session(bus: Bus) -> None:
