@@ -60,7 +60,7 @@ def test_both_contain_every_file_of_the_package(dist: Path) -> None:
     assert wanted <= held
 
 
-@pytest.mark.parametrize("kind", list(NAMES))
+@pytest.mark.parametrize("kind", ["wheel", pytest.param("source", marks=pytest.mark.release)])
 def test_an_installed_package_serves(dist: Path, tmp_path: Path, kind: str) -> None:
     python = installed(tmp_path / "venv", dist / NAMES[kind])
     oncebus = python.with_name("oncebus")

@@ -15,6 +15,7 @@ import pytest
 from .pages import DOCS
 
 ROOT = DOCS.parent
+BUILT = ROOT / "build" / "site"
 # The elements and attributes that a browser loads by itself, unlike links to click on.
 LOADED = {
     "audio": "src",
@@ -33,9 +34,21 @@ IN_STYLES = re.compile(r"""(?:url\(|@import\s+)\s*["']?((?:https?:)?//[^"')\s]+)
 NOT_LOADED = {"canonical", "next", "prev"}
 
 
+def is_up_to_date(folder: Path) -> bool:
+    """Return whether a site is newer than everything that it is built from."""
+    sources = [DOCS, ROOT / "src", ROOT / "tools", *ROOT.glob("*.md"), ROOT / "mkdocs.yml"]
+    files = [path for each in sources for path in (each.rglob("*") if each.is_dir() else [each])]
+    built = folder / "index.html"
+    return built.exists() and built.stat().st_mtime > max(
+        path.stat().st_mtime for path in files if path.suffix != ".pyc" and path.is_file()
+    )
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site as `make docs` does, and return its folder."""
+    """Build the site as `make docs` does, unless that has just been done, and return its folder."""
+    if is_up_to_date(BUILT):
+        return BUILT
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.sending import Incoming
 from oncebus.model.entities import Rule, SqlFilter
@@ -17,6 +19,7 @@ from tests.programs.serve.stage import Stage
 MESSAGES = [f"m{number}" for number in range(6000)]
 
 
+@pytest.mark.release
 def test_the_pipeline_runs_unchanged_on_a_standalone_cluster(cluster: Cluster, tmp_path: Path) -> None:
     stage = Stage(tmp_path, cluster.master, **cluster.environment)
     try:

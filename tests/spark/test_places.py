@@ -39,7 +39,7 @@ def run_elsewhere(how: str, url: str, folder: Path, **environment: str) -> None:
 
 
 def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    history = history_of(4)
+    history = history_of(2)
     stream = Stream(spark, tmp_path / "stream")
     stream.write(history)
     run_elsewhere("cluster", cluster.master, stream.folder, **cluster.environment)
