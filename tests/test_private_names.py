@@ -33,6 +33,7 @@ ALLOWED = {
     "protocols/portal/visitor.py": {"_core"},
     "protocols/servicebus/test_client_transactions.py": {"_core"},
     "protocols/servicebus/test_connections.py": {"_namespace_rules"},
+    "protocols/servicebus/test_deleting_receivers.py": {"_hurried", "_looking"},
     "protocols/servicebus/test_receiver_links.py": {"_core"},
     "protocols/servicebus/test_transactions.py": {"_core", "_raw"},
 }
