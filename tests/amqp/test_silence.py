@@ -103,12 +103,12 @@ def test_a_peer_that_the_server_does_not_read_is_not_silent() -> None:
             connected(port) as silent,
         ):
             await client.opened()
-            echo.protocols[0].hold(True)
+            echo.protocols[0].pause()
             await silent.opened()
             clock.now += LONGEST
             # The other peer's timer is the later one.
             await silent.expect(Close)
-            echo.protocols[0].hold(False)
+            echo.protocols[0].resume()
             await is_answered(client)
 
     asyncio.run(run())

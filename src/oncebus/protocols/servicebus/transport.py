@@ -40,37 +40,26 @@ class Peer(Protocol):
         """Clean up after the transport is lost. Called once, as the last call, after the event `Closed`."""
 
 
-class Wire:
+class Wire(Protocol):
     """The operations on a peer's transport that a `Peer` may use."""
 
-    def __init__(self, protocol: AmqpProtocol, remote: str) -> None:
-        self._protocol = protocol
-        self.remote = remote
-        """The peer's address, for logs."""
-
-    @property
-    def is_writable(self) -> bool:
-        """Return whether the peer reads its output. If not, nothing is sendable until `CreditChanged`."""
-        return self._protocol.is_writable
+    remote: str
+    """The peer's address, for logs."""
 
     def flush(self) -> None:
         """Write the connection's output soon, at most once per iteration of the event loop. Not needed in `on_events`.
 
         Needed after every other call that causes output, including `Connection.answer_sasl` and `Connection.close`.
         """
-        self._protocol.flush()
 
     def pause(self) -> None:
         """Stop reading from the peer until `resume`."""
-        self._protocol.hold(True)
 
     def resume(self) -> None:
         """Read from the peer again."""
-        self._protocol.hold(False)
 
     def abort(self) -> None:
         """Drop the connection at once, without a close."""
-        self._protocol.abort()
 
 
 class Flushes:
@@ -130,7 +119,7 @@ class AmqpProtocol(asyncio.Protocol):
         self.reading = reading or FairReading()
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
-        self._remote = "unknown"
+        self.remote = "unknown"
         self._deadline: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._silence: asyncio.TimerHandle | None = None
@@ -148,7 +137,7 @@ class AmqpProtocol(asyncio.Protocol):
         """See `asyncio.BaseProtocol`."""
         # Transports of other event loops do not derive from asyncio.Transport.
         transport = self._transport = cast(asyncio.Transport, transport)
-        self._remote = _address(transport.get_extra_info("peername"))
+        self.remote = _address(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=ENOUGH)
         limit_reading(transport, UNTRUSTED_READ_BYTES)
         if self._longest_silence and (own := transport.get_extra_info("socket")) is not None:
@@ -156,9 +145,9 @@ class AmqpProtocol(asyncio.Protocol):
         self.is_writable = True
         self._set_deadline(self._handshake_seconds, self._disconnect_untrusted)
         try:
-            self._peer = self._make_peer(self.connection, Wire(self, self._remote))
+            self._peer = self._make_peer(self.connection, self)
         except Exception:
-            log.exception("Failed to set up a connection", extra={"fields": {"remote": self._remote}})
+            log.exception("Failed to set up a connection", extra={"fields": {"remote": self.remote}})
             self.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -184,7 +173,7 @@ class AmqpProtocol(asyncio.Protocol):
         try:
             events = self.connection.receive(data, STEP_WORK)
         except Exception:
-            log.exception("Failed to process bytes from a peer", extra={"fields": {"remote": self._remote}})
+            log.exception("Failed to process bytes from a peer", extra={"fields": {"remote": self.remote}})
             self.abort()
             return False
         if events:
@@ -227,18 +216,23 @@ class AmqpProtocol(asyncio.Protocol):
             try:
                 peer.on_lost()
             except Exception:
-                log.exception("Failed to clean up a lost connection", extra={"fields": {"remote": self._remote}})
+                log.exception("Failed to clean up a lost connection", extra={"fields": {"remote": self.remote}})
 
     def flush(self) -> None:
-        """See `Wire.flush`."""
+        """See `Wire`."""
         if not self._is_flush_due and self._transport is not None:
             self._is_flush_due = True
             self._flushes.add(self._flush)
 
-    def hold(self, on: bool) -> None:
-        """See `Wire.pause` and `Wire.resume`."""
-        self._is_held = on
-        if not on and self._is_behind:
+    def pause(self) -> None:
+        """See `Wire`."""
+        self._is_held = True
+        self._update_reading()
+
+    def resume(self) -> None:
+        """See `Wire`."""
+        self._is_held = False
+        if self._is_behind:
             self._run()
         else:
             self._update_reading()
@@ -271,7 +265,7 @@ class AmqpProtocol(asyncio.Protocol):
             self._transport.pause_reading()
 
     def abort(self) -> None:
-        """See `Wire.abort`."""
+        """See `Wire`."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -295,7 +289,7 @@ class AmqpProtocol(asyncio.Protocol):
             try:
                 self._peer.on_events(events)
             except Exception:
-                log.exception("Failed to handle events from a peer", extra={"fields": {"remote": self._remote}})
+                log.exception("Failed to handle events from a peer", extra={"fields": {"remote": self.remote}})
                 self.connection.close(AmqpError(INTERNAL_ERROR, "The server had an internal error."))
             events = self.connection.receive(b"", STEP_WORK) if self.connection.has_news else []
 
@@ -328,7 +322,7 @@ class AmqpProtocol(asyncio.Protocol):
         if not self._is_awaiting_close:
             self._is_awaiting_close = True
             self._set_deadline(self._close_seconds, self.abort)
-        self.hold(False)
+        self.resume()
 
     def _end(self) -> None:
         """Disconnect, but let a peer that is still sending read the reason: an immediate close loses unread output."""
@@ -337,7 +331,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_ending = True
         self._set_deadline(self._close_seconds, self.abort)
         self._unread = b""
-        self.hold(False)
+        self.resume()
         if self._transport.can_write_eof() and not self.connection.is_closed_by_peer:
             try:
                 self._transport.write_eof()
@@ -368,7 +362,7 @@ class AmqpProtocol(asyncio.Protocol):
             self._silence = asyncio.get_running_loop().call_later(left, self._check_silence)
             return
         log.info(
-            "Closing the connection of a silent peer", extra={"fields": {"remote": self._remote, "seconds": longest}}
+            "Closing the connection of a silent peer", extra={"fields": {"remote": self.remote, "seconds": longest}}
         )
         reason = f"The connection was inactive for more than the allowed {longest * 1000:.0f} milliseconds."
         self._hand_over(self.connection.abandon(AmqpError(CONNECTION_FORCED, reason)))
@@ -380,13 +374,13 @@ class AmqpProtocol(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
     def _disconnect_unread(self, waiting: int) -> None:
-        fields = {"remote": self._remote, "bytes": waiting}
+        fields = {"remote": self.remote, "bytes": waiting}
         log.warning("Disconnecting a peer that does not read", extra={"fields": fields})
         self.abort()
 
     def _disconnect_untrusted(self) -> None:
         if not self.connection.is_trusted:
-            fields = {"remote": self._remote, "seconds": self._handshake_seconds}
+            fields = {"remote": self.remote, "seconds": self._handshake_seconds}
             log.info("Disconnecting a peer that did not authenticate in time", extra={"fields": fields})
             self.abort()
 
