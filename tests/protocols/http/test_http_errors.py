@@ -225,7 +225,7 @@ def test_a_batch_that_is_too_large_for_its_entity_is_not_read(tmp_path: Path, mo
         return amqp_encode(properties, own, content)
 
     amqp_encode = amqp.encode_message
-    monkeypatch.setattr("oncebus.protocols.http.sending.amqp.encode_message", encode)
+    monkeypatch.setattr("oncebus.protocols.http.broker_properties.amqp.encode_message", encode)
 
     async def play(front: Front) -> None:
         await front.queue()

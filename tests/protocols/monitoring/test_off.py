@@ -12,7 +12,7 @@ import os, sys
 from oncebus.broker.clock import Clock
 from oncebus.protocols.monitoring import tracing
 from oncebus.programs.serve import gateway, service
-tracer = tracing.opened(os.environ, Clock())
+tracer = tracing.open_tracer(os.environ, Clock())
 print(tracer is None, sorted(name for name in sys.modules if name.startswith("opentelemetry")))
 """
 

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from oncebus.broker.clock import Clock
-from oncebus.protocols.monitoring.tracing import TracingError, is_configured, opened
+from oncebus.protocols.monitoring.tracing import TracingError, is_configured, open_tracer
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}
@@ -73,4 +73,4 @@ def test_a_bad_value_for_opentelemetry_is_an_error(monkeypatch: pytest.MonkeyPat
     # The default size of an export is 512.
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", value)
     with pytest.raises(TracingError, match=r"^Traces cannot be exported: "):
-        opened(ENDPOINT, Clock())
+        open_tracer(ENDPOINT, Clock())

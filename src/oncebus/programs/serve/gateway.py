@@ -100,7 +100,7 @@ async def run_gateway(
         spans = None
         try:
             await _bring_up_to_date(broker, settings, wanted)
-            spans = tracing.opened(os.environ, broker.clock)
+            spans = tracing.open_tracer(os.environ, broker.clock)
             if spans is not None:
                 broker.trace_with(spans)
             broker.start()

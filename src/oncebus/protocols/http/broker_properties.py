@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
 
+from oncebus import amqp
+from oncebus.broker.sending import Incoming
 from oncebus.model.entities import NO_LIMIT, BadRequest, parse_timespan
 from oncebus.protocols import untrusted_json
 from oncebus.protocols.http.times import parse_time
@@ -12,35 +14,39 @@ from oncebus.protocols.untrusted_json import TooDeep, TooManyValues
 from oncebus.values.durations import SECOND
 from oncebus.values.errors import clip
 
-
-@dataclass(frozen=True, slots=True)
-class BrokerProperties:
-    """The properties that a sender gave. `ttl` is in microseconds, `scheduled` in microseconds since 1970."""
-
-    message_id: str | None = None
-    session: str | None = None
-    partition_key: str | None = None
-    label: str | None = None
-    correlation_id: str | None = None
-    to: str | None = None
-    reply_to: str | None = None
-    reply_to_session: str | None = None
-    content_type: str | None = None
-    scheduled: int | None = None
-    ttl: int | None = None
-
-
+_PARTITION_KEY = "PartitionKey"
 _TEXTS = {
     "MessageId": "message_id",
-    "SessionId": "session",
-    "PartitionKey": "partition_key",
-    "Label": "label",
+    "SessionId": "group_id",
+    "Label": "subject",
     "CorrelationId": "correlation_id",
     "To": "to",
     "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session",
+    "ReplyToSessionId": "reply_to_group_id",
     "ContentType": "content_type",
 }
+"""The properties of AMQP that hold the texts, by their names here."""
+
+
+class BrokerProperties(NamedTuple):
+    """What a sender gave: `texts` by the names of AMQP's properties, and what AMQP has elsewhere.
+
+    `ttl` is in microseconds, `scheduled` in microseconds since 1970.
+    """
+
+    texts: Mapping[str, Any]
+    partition_key: str | None = None
+    scheduled: int | None = None
+    ttl: int | None = None
+
+    def make_message(self, content_type: str | None, own: Mapping[str, object], content: bytes) -> Incoming:
+        """Return a message with these properties, application properties and a body. Raises `BadRequest`."""
+        given = {**self.texts, "content_type": content_type} if content_type is not None else self.texts
+        if not given.get("content_type", "").isascii():
+            raise BadRequest(f"The content type {clip(given['content_type'])} is not ASCII.")
+        head, body = amqp.encode_message(amqp.Properties(**given), own, content)
+        message_id, session = given.get("message_id"), given.get("group_id")
+        return Incoming(head, body, message_id, session, self.partition_key, self.scheduled, self.ttl)
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
@@ -54,21 +60,23 @@ def parse_json(text: str | bytes, what: str) -> Any:
         raise BadRequest(f"{what} is not JSON: {error}.") from None
 
 
-def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
+def read_properties(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
     """Return the properties in a JSON value. Unknown names are ignored.
 
     Raises `BadRequest` with a text that calls it `where`.
     """
     if given is None:
-        return BrokerProperties()
+        return BrokerProperties({})
     if not isinstance(given, dict):
         raise BadRequest(f"{where} has value {clip(given)}. Not a JSON object.")
-    fields: dict[str, Any] = {
-        field: checked_text(given[name], f"{where} field '{name}'")
-        for name, field in _TEXTS.items()
+    texts = {
+        name: checked_text(given[name], f"{where} field '{name}'")
+        for name in (*_TEXTS, _PARTITION_KEY)
         if given.get(name) is not None
     }
-    return BrokerProperties(**fields, scheduled=_scheduled(given, where), ttl=_time_to_live(given, where))
+    partition_key = texts.pop(_PARTITION_KEY, None)
+    fields = {_TEXTS[name]: text for name, text in texts.items()}
+    return BrokerProperties(fields, partition_key, _scheduled_time(given, where), _time_to_live(given, where))
 
 
 def checked_text(value: object, what: str) -> str:
@@ -84,7 +92,7 @@ def checked_text(value: object, what: str) -> str:
     return value
 
 
-def _scheduled(given: dict[str, Any], where: str) -> int | None:
+def _scheduled_time(given: dict[str, Any], where: str) -> int | None:
     value = given.get("ScheduledEnqueueTimeUtc")
     if value is None:
         return None

@@ -17,7 +17,7 @@ from oncebus.broker.sending import batch_too_large, message_too_large
 from oncebus.broker.waiting import Patience
 from oncebus.engine.store import Action, Mode, Outcome, Settlement, SubQueue
 from oncebus.model.access import Guard, Operation
-from oncebus.model.entities import BadRequest, NotFound, Queue, Topic, iso_timespan, parse_timespan
+from oncebus.model.entities import BadRequest, Entity, NotFound, Queue, Topic, iso_timespan, parse_timespan
 from oncebus.protocols.http import receiving, sending
 from oncebus.protocols.http.errors import LOCK_LOST, Refused, answer, wrong_method
 from oncebus.protocols.http.limits import Limits
@@ -31,19 +31,18 @@ from oncebus.protocols.http.paths import (
     find_target,
     has_api_version,
     lock_path,
-    no_operation,
     number_in,
     numbers_in,
     only_looks_like_a_lock,
-    query_of,
+    target_of,
     token_of,
 )
 from oncebus.protocols.http.records import (
-    decided,
+    decision_record,
     drops_page,
     forget_record,
     forgets_page,
-    purged,
+    purge_record,
     quarantine_page,
     refusals_page,
 )
@@ -84,12 +83,12 @@ class Front:
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
             Shape.HEAD: {
-                "POST": _Does(Operation.RECEIVE, self._peek_lock),
-                "DELETE": _Does(Operation.RECEIVE, self._receive_and_delete),
+                "POST": _Does(Operation.RECEIVE, partial(self._receive, Mode.PEEK_LOCK)),
+                "DELETE": _Does(Operation.RECEIVE, partial(self._receive, Mode.RECEIVE_AND_DELETE)),
             },
             Shape.LOCK: {
-                "DELETE": _Does(Operation.SETTLE, self._complete),
-                "PUT": _Does(Operation.SETTLE, self._unlock),
+                "DELETE": _Does(Operation.SETTLE, partial(self._settle, Action.COMPLETE)),
+                "PUT": _Does(Operation.SETTLE, partial(self._settle, Action.ABANDON)),
                 "POST": _Does(Operation.RENEW_LOCK, self._renew),
             },
             Shape.PEEK: {
@@ -106,8 +105,12 @@ class Front:
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
-                "DELETE": _Does(Operation.DISCARD_QUARANTINED, self._discard_quarantined),
-                "POST": _Does(Operation.RELEASE_QUARANTINED, self._release_quarantined),
+                "DELETE": _Does(
+                    Operation.DISCARD_QUARANTINED, partial(self._decide, broker.discard_quarantined, "discarded")
+                ),
+                "POST": _Does(
+                    Operation.RELEASE_QUARANTINED, partial(self._decide, broker.release_quarantined, "released")
+                ),
             },
         }
 
@@ -150,9 +153,7 @@ class Front:
         if raw_path in (HEALTH, LIVE, READY) and not has_api_version(request.scope["query_string"]):
             return self._health_response(request.method, raw_path)
         grant = admit(request, self._guard, self._limits)
-        target = find_target(raw_path)
-        if target is None:
-            raise no_operation(raw_path)
+        target = target_of(raw_path)
         methods = self._table[target.shape]
         does = methods.get(request.method)
         if does is None:
@@ -176,7 +177,7 @@ class Front:
 
     async def _send(self, request: HttpRequest, target: MessagePath) -> Response:
         path = sent_path(parse_address(target.entity))
-        most = self._largest_message(path)
+        most = self._broker.catalogue.largest_message(self._find(path))
         content_type = request.headers.get("content-type")
         if sending.is_batch(content_type):
             largest = min(self._limits.batch_bytes, sending.longest_json(most))
@@ -193,22 +194,13 @@ class Front:
         await self._broker.send(path, messages)
         return Response(b"", 201, {"content-type": content_type} if content_type else None)
 
-    def _largest_message(self, path: str) -> int:
+    def _find(self, path: str) -> Entity:
         entity = self._broker.catalogue.find(path)
         if entity is None:
             raise NotFound(path)
-        return self._broker.catalogue.largest_message(entity)
+        return entity
 
-    def _largest_held(self, path: str) -> int:
-        return self._broker.catalogue.largest_message(self._broker.catalogue.find(path))
-
-    async def _peek_lock(self, request: HttpRequest, target: MessagePath) -> Response:
-        return await self._receive(request, target, Mode.PEEK_LOCK)
-
-    async def _receive_and_delete(self, request: HttpRequest, target: MessagePath) -> Response:
-        return await self._receive(request, target, Mode.RECEIVE_AND_DELETE)
-
-    async def _receive(self, request: HttpRequest, target: MessagePath, mode: Mode) -> Response:
+    async def _receive(self, mode: Mode, request: HttpRequest, target: MessagePath) -> Response:
         patience = Patience(self._wait_of(request))
         address = parse_address(target.entity)
         with request.giving_way(patience.end):
@@ -218,14 +210,15 @@ class Front:
         message = found[0].message
         location = None
         if message.token is not None:
-            location = _base(request) + lock_path(target.entity, message.sequence, message.token)
+            base = f"{request.scope['scheme']}://{request.named_host}" if request.named_host else ""
+            location = base + lock_path(target.entity, message.sequence, message.token)
         status = 201 if mode is Mode.PEEK_LOCK else 200
         source = self._path_of(message.source, message.entity)
         size = len(message.head) + len(found[0].body)
         return await self._worker.run(request.key, size, lambda: receiving.response(found[0], status, source, location))
 
     def _wait_of(self, request: HttpRequest) -> float:
-        text = query_of(request.scope["query_string"]).get("timeout", "")
+        text = request.query.get("timeout", "")
         if not text:
             return self._limits.longest_wait_seconds
         try:
@@ -242,13 +235,7 @@ class Front:
 
     # Held messages
 
-    async def _complete(self, _: HttpRequest, target: MessagePath) -> Response:
-        return await self._settle(target, Action.COMPLETE)
-
-    async def _unlock(self, _: HttpRequest, target: MessagePath) -> Response:
-        return await self._settle(target, Action.ABANDON)
-
-    async def _settle(self, target: MessagePath, action: Action) -> Response:
+    async def _settle(self, action: Action, _: HttpRequest, target: MessagePath) -> Response:
         # Only the token identifies the message: the segment before it is an id or a number, and an id may be digits.
         settlement = Settlement(action, token_of(target.token))
         outcomes = await self._broker.settle(parse_address(target.entity), [settlement])
@@ -261,12 +248,12 @@ class Front:
         until = (await self._broker.renew_locks(parse_address(target.entity), [token]))[0]
         if isinstance(until, Outcome):
             raise Refused(404, LOCK_LOST)
-        return receiving.renewed(token, until)
+        return receiving.renewal_response(token, until)
 
     # Inspection
 
     async def _peek(self, request: HttpRequest, target: MessagePath) -> Response:
-        query = query_of(request.scope["query_string"])
+        query = request.query
         start = number_in(query, "from", 0, 0, LAST_NUMBER)
         count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
         address = parse_address(target.entity)
@@ -276,7 +263,8 @@ class Front:
             sources = [self._path_of(each.message.source, each.message.entity) for each in found]
             size = sum(len(each.message.head) + len(each.body) for each in found)
             # Fewer messages than requested may be all there are, or all that fit into the answer.
-            may_be_more = len(found) == count or size + self._largest_held(address.path) > most
+            catalogue = self._broker.catalogue
+            may_be_more = len(found) == count or size + catalogue.largest_message(catalogue.find(address.path)) > most
             last = found[-1].message.sequence + 1 if found and may_be_more else None
 
             def make() -> Response:
@@ -286,12 +274,12 @@ class Front:
             return await self._worker.run(request.key, size, make)
 
     async def _purge(self, request: HttpRequest, target: MessagePath) -> Response:
-        before = _time_in(query_of(request.scope["query_string"]), "before")
+        before = _time_in(request.query, "before")
         address = parse_address(target.entity)
-        return JSONResponse(purged(target.entity, await self._broker.purge(address, before)))
+        return JSONResponse(purge_record(target.entity, await self._broker.purge(address, before)))
 
     async def _drops(self, request: HttpRequest, target: MessagePath) -> Response:
-        query = query_of(request.scope["query_string"])
+        query = request.query
         since = _time_in(query, "since")
         limit, after = self._page_of(query)
         path = _plain(parse_address(target.entity))
@@ -301,12 +289,12 @@ class Front:
         return JSONResponse(drops_page(path, drops, limit))
 
     async def _forgets(self, request: HttpRequest, target: MessagePath) -> Response:
-        limit, after = self._page_of(query_of(request.scope["query_string"]))
+        limit, after = self._page_of(request.query)
         path = _plain(parse_address(target.entity))
         return JSONResponse(forgets_page(path, await self._broker.forgets(path, limit, after), limit))
 
     async def _forget(self, request: HttpRequest, target: MessagePath) -> Response:
-        query = query_of(request.scope["query_string"])
+        query = request.query
         path, identity = _plain(parse_address(target.entity)), query.get("message-id", "")
         session, partition_key = query.get("session-id"), query.get("partition-key")
         forget = await self._broker.forget(path, identity, session=session, partition_key=partition_key)
@@ -315,14 +303,12 @@ class Front:
         return JSONResponse({"entity": path, "messageId": identity, "forget": record}, 202 if forget is None else 200)
 
     async def _refusals(self, _: HttpRequest, target: MessagePath) -> Response:
-        entity = self._broker.catalogue.find(parse_address(target.entity).path)
-        if entity is None:
-            raise NotFound(target.entity)
+        entity = self._find(parse_address(target.entity).path)
         refusals = self._broker.refusals
         return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
     async def _switch_on_detection(self, request: HttpRequest, target: MessagePath) -> Response:
-        query = query_of(request.scope["query_string"])
+        query = request.query
         window = parse_timespan(query["window"], "window") if query.get("window") else None
         key = query.get("detection-key") or None
         after = await self._broker.change(
@@ -342,25 +328,23 @@ class Front:
         )
 
     async def _quarantine(self, request: HttpRequest, _: MessagePath) -> Response:
-        query = query_of(request.scope["query_string"])
+        query = request.query
         limit, after = self._page_of(query)
         rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
         return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
 
-    async def _discard_quarantined(self, request: HttpRequest, _: MessagePath) -> Response:
-        return await self._decide(request, self._broker.discard_quarantined, "discarded")
-
-    async def _release_quarantined(self, request: HttpRequest, _: MessagePath) -> Response:
-        return await self._decide(request, self._broker.release_quarantined, "released")
-
     async def _decide(
-        self, request: HttpRequest, decision: Callable[[list[int]], Awaitable[list[Outcome]]], done: str
+        self,
+        decision: Callable[[list[int]], Awaitable[list[Outcome]]],
+        done: str,
+        request: HttpRequest,
+        _: MessagePath,
     ) -> Response:
-        numbers = numbers_in(query_of(request.scope["query_string"]), "number", self._limits.page)
+        numbers = numbers_in(request.query, "number", self._limits.page)
         outcomes = await decision(numbers)
         if Outcome.DONE not in outcomes:
             raise Refused(404, f"No such message in quarantine: {clip(', '.join(map(str, numbers)))}.")
-        return JSONResponse(decided(done, numbers, outcomes))
+        return JSONResponse(decision_record(done, numbers, outcomes))
 
     async def _metrics(self, _: HttpRequest, __: MessagePath) -> Response:
         text = await metrics(self._broker, self._health, self._other_metrics())
@@ -389,11 +373,6 @@ def _plain(address: Address) -> str:
             f"Duplicates never become dead letters, so the dead letters of '{address.path}' have no record of drops."
         )
     return address.path
-
-
-def _base(request: HttpRequest) -> str:
-    """Return the scheme and host that the client uses; empty if it names no host."""
-    return f"{request.scope['scheme']}://{request.named_host}" if request.named_host else ""
 
 
 def _size_of(request: HttpRequest, most: int) -> str:

@@ -50,6 +50,9 @@ class Shape(enum.Enum):
     QUARANTINE = "$quarantine"
 
 
+_BELOW_ENTITY = frozenset(shape.value for shape in Shape if shape.value.startswith("$")) - {Shape.QUARANTINE.value}
+
+
 class MessagePath(NamedTuple):
     """The parts of a path. `entity` includes the sub-queue if the path names one. `token` is still text."""
 
@@ -61,48 +64,35 @@ class MessagePath(NamedTuple):
 
 def segments_of(raw_path: bytes) -> list[str]:
     """Return the segments of a path, each decoded once. A slash at the start or the end is ignored."""
-    return [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
+    return [_decode(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
 
 
 def target_of(raw_path: bytes) -> MessagePath:
     """Parse a path. Raises `Refused` if it names no operation."""
     target = find_target(raw_path)
     if target is None:
-        raise no_operation(raw_path)
+        path = clip("/".join(segments_of(raw_path)))
+        hint = "Entities are managed with an api-version, as in '?api-version=2021-05'."
+        raise Refused(404, f"There is no operation at the path {path}. {hint}")
     return target
-
-
-def no_operation(raw_path: bytes) -> Refused:
-    """Return the error for a path that names no operation."""
-    path = clip("/".join(segments_of(raw_path)))
-    hint = "Entities are managed with an api-version, as in '?api-version=2021-05'."
-    return Refused(404, f"There is no operation at the path {path}. {hint}")
 
 
 def find_target(raw_path: bytes) -> MessagePath | None:
     """Parse a path; return None if it names no operation."""
     segments = segments_of(raw_path)
-    words = [segment.lower() for segment in segments]
-    if words == ["metrics"]:
-        return MessagePath(Shape.METRICS)
-    if words == ["$quarantine"]:
-        return MessagePath(Shape.QUARANTINE)
-    if len(words) > 1 and words[-1] == "messages":
-        return MessagePath(Shape.MESSAGES, "/".join(segments[:-1]))
-    if len(words) > 2 and words[-2:] == ["messages", "head"]:
-        return MessagePath(Shape.HEAD, "/".join(segments[:-2]))
-    if len(words) > 3 and words[-3] == "messages":
-        return MessagePath(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
-    if len(words) > 1 and words[-1] == "$duplicates":
-        return MessagePath(Shape.DUPLICATES, "/".join(segments[:-1]))
-    if len(words) > 1 and words[-1] == "$forgets":
-        return MessagePath(Shape.FORGETS, "/".join(segments[:-1]))
-    if len(words) > 1 and words[-1] == "$refusals":
-        return MessagePath(Shape.REFUSALS, "/".join(segments[:-1]))
-    if len(words) > 1 and words[-1] == "$detection":
-        return MessagePath(Shape.DETECTION, "/".join(segments[:-1]))
-    if len(words) > 1 and words[-1] == "$messages":
-        return MessagePath(Shape.PEEK, "/".join(segments[:-1]))
+    match [segment.lower() for segment in segments]:
+        case ["metrics"]:
+            return MessagePath(Shape.METRICS)
+        case ["$quarantine"]:
+            return MessagePath(Shape.QUARANTINE)
+        case [_, *_, "messages"]:
+            return MessagePath(Shape.MESSAGES, "/".join(segments[:-1]))
+        case [_, *_, "messages", "head"]:
+            return MessagePath(Shape.HEAD, "/".join(segments[:-2]))
+        case [_, *_, "messages", _, _]:
+            return MessagePath(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
+        case [_, *_, last] if last in _BELOW_ENTITY:
+            return MessagePath(Shape(last), "/".join(segments[:-1]))
     return None
 
 
@@ -176,7 +166,7 @@ def page_in(query: dict[str, str], most: int) -> tuple[int, int]:
     return number_in(query, "$skip", 0, 0, _LAST_SKIP), number_in(query, "$top", PAGE, 1, most)
 
 
-def _decoded(segment: bytes) -> str:
+def _decode(segment: bytes) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:

@@ -88,7 +88,7 @@ def value_of(name: str, text: str) -> Value:
     """Parse the value in the text of a header. Raises `BadRequest`."""
     text = text.strip(" \t")
     if len(text) > 1 and text[0] == text[-1] == '"':
-        return _unquoted(name, text[1:-1])
+        return _unquote(name, text[1:-1])
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if _WHOLE.fullmatch(text) and int(text) in _INT64:
@@ -122,7 +122,7 @@ def text_for(value: object) -> str | None:
         case UUID():
             return f'"{value}"'
         case str():
-            return f'"{_NOT_PLAIN.sub(_escaped, value)}"'
+            return f'"{_NOT_PLAIN.sub(_escape, value)}"'
     return None
 
 
@@ -135,7 +135,7 @@ def _time_text(time: int) -> str | None:
         return None
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     character = match.group()
     if character in '"\\':
         return f"\\{character}"
@@ -143,7 +143,7 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _unquoted(name: str, text: str) -> str:
+def _unquote(name: str, text: str) -> str:
     if "\\" not in text:
         return text
     units = _ESCAPE.sub(lambda match: chr(int(match[0][2:], 16)) if match[0][1] == "u" else match[0][1], text)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import uuid
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.responses import Response
 
 from oncebus import amqp
-from oncebus.amqp.types import DecodeError, Described, Timestamp
+from oncebus.amqp.types import DecodeError
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from oncebus.engine.store import Message, State, SubQueue
@@ -29,9 +28,10 @@ from oncebus.protocols.http.rendering import (
     LARGEST_VALUE,
     Allowance,
     bytes_to_read,
+    plain_value,
 )
-from oncebus.protocols.http.times import iso8601, rfc1123
-from oncebus.values.durations import MILLISECOND, SECOND
+from oncebus.protocols.http.times import rfc1123
+from oncebus.values.durations import SECOND
 
 # TimeSpan.MaxValue in seconds, as the service shows it.
 _NO_LIMIT_SECONDS = 922337203685.47754
@@ -87,7 +87,7 @@ def page(found: Sequence[tuple[Received, str | None]]) -> tuple[list[dict[str, o
     for received, source in found:
         if not allowance.take(work(received)):
             return items, received.message.sequence
-        items.append(described(received, source))
+        items.append(describe(received, source))
     return items, None
 
 
@@ -97,7 +97,7 @@ def work(received: Received) -> int:
     return min(len(received.message.head), LARGEST_HEAD) + (body if body <= LARGEST_SHOWN_VALUE else 0)
 
 
-def described(received: Received, dead_letter_source: str | None = None) -> dict[str, object]:
+def describe(received: Received, dead_letter_source: str | None = None) -> dict[str, object]:
     """Return a message as an item of a page, with its system properties. A body that is not UTF-8 is base64.
 
     The lock token is left out: a caller that only peeks must not learn the receiver's token.
@@ -117,10 +117,10 @@ def described(received: Received, dead_letter_source: str | None = None) -> dict
         item["Body"] = content.body.decode()
     except UnicodeDecodeError:
         item |= {"Body": base64.b64encode(content.body).decode(), "IsBodyBase64": True}
-    return {**item, "UserProperties": {name: _plain(value) for name, value in own.items()}}
+    return {**item, "UserProperties": {name: plain_value(value) for name, value in own.items()}}
 
 
-def renewed(token: bytes, until: int) -> Response:
+def renewal_response(token: bytes, until: int) -> Response:
     """Return the response to a renewal, with the new end of the lock."""
     system = {"LockToken": str(uuid.UUID(bytes=token)), "LockedUntilUtc": rfc1123(until)}
     return Response(b"", 200, {BROKER_PROPERTIES: _json(system)})
@@ -180,7 +180,7 @@ def _content(body: bytes, largest: int) -> _Content:
     if isinstance(content, bytes):
         return _Content(content, _BINARY)
     if isinstance(content, amqp.AmqpSequence):
-        return _Content(_json([_plain(item) for item in content.items]).encode(), _JSON)
+        return _Content(_json([plain_value(item) for item in content.items]).encode(), _JSON)
     match content.value:
         case None:
             return _Content(b"", _BINARY)
@@ -188,32 +188,7 @@ def _content(body: bytes, largest: int) -> _Content:
             return _Content(content.value.encode(), _TEXT)
         case bytes():
             return _Content(bytes(content.value), _BINARY)
-    return _Content(_json(_plain(content.value)).encode(), _JSON)
-
-
-def _plain(value: Any) -> Any:
-    """Return the value, converted to types that JSON has."""
-    match value:
-        case None | bool():
-            return value
-        case Timestamp():
-            try:
-                return iso8601(value * MILLISECOND)
-            except OverflowError:
-                return int(value)
-        case int():
-            return int(value)
-        case float():
-            return float(value) if math.isfinite(value) else str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dict():
-            return {str(_plain(name)): _plain(item) for name, item in value.items()}
-        case Described():
-            return _plain(value.value)
-        case list():
-            return [_plain(item) for item in value]
-    return str(value)
+    return _Content(_json(plain_value(content.value)).encode(), _JSON)
 
 
 def _json(value: object) -> str:

@@ -37,7 +37,7 @@ def forget_record(forget: Forget) -> dict[str, Any]:
     }
 
 
-def purged(path: str, done: Purged) -> dict[str, Any]:
+def purge_record(path: str, done: Purged) -> dict[str, Any]:
     """Return what a purge has done. If `more` is true, the client asks again with this `before`."""
     return {
         "entity": path,
@@ -68,10 +68,10 @@ def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refus
 
 def quarantine_page(catalogue: Catalogue, rows: Sequence[Quarantined], limit: int) -> dict[str, Any]:
     """Return a page of quarantined messages, without their content."""
-    return {"quarantined": [_quarantined(catalogue, row) for row in rows], "next": _next(rows, limit)}
+    return {"quarantined": [_quarantine_record(catalogue, row) for row in rows], "next": _next(rows, limit)}
 
 
-def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def decision_record(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return which quarantined messages were handled, under the key `done`, and which were not found."""
     found = dict(zip(numbers, outcomes, strict=True))
     return {
@@ -99,7 +99,7 @@ def _original(sequence: int | None, time: int | None) -> dict[str, Any] | None:
     return {"sequenceNumber": sequence, "time": iso8601(time) if time is not None else None}
 
 
-def _quarantined(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
+def _quarantine_record(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
     entity = catalogue.entity(row.entity)
     return {
         "number": row.number,

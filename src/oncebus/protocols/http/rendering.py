@@ -8,14 +8,19 @@ worker does it outside of the event loop, and only a few pages are made at a tim
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from oncebus.amqp.sections import AMQP_VALUE, DATA, section
-from oncebus.amqp.types import DecodeError
+from oncebus.amqp.types import DecodeError, Described, Timestamp
 from oncebus.protocols.http.errors import RETRY_SECONDS, Refused
+from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.http.worker import Worker
+from oncebus.values.durations import LAST_MOMENT, MILLISECOND
 
 LARGEST_SHOWN_VALUE = 64 * 1024
 """A larger value or sequence is shown in its AMQP encoding when a client peeks."""
@@ -93,3 +98,25 @@ def bytes_to_read(body: bytes) -> int:
         return 0
     is_plain = kind == DATA or (kind == AMQP_VALUE and body[value] in _TEXT_OR_BYTES)
     return 0 if is_plain and stop * _MOST_PIECES >= len(body) else len(body)
+
+
+def plain_value(value: Any, bytes_text: Callable[[bytes], str] = lambda some: base64.b64encode(some).decode()) -> Any:
+    """Return a value of AMQP, converted to types that JSON has. `bytes_text` writes binaries."""
+    match value:
+        case None | bool():
+            return value
+        case Timestamp():
+            return iso8601(value * MILLISECOND) if value * MILLISECOND <= LAST_MOMENT else int(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else str(value)
+        case bytes():
+            return bytes_text(value)
+        case dict():
+            return {str(plain_value(name)): plain_value(item, bytes_text) for name, item in value.items()}
+        case Described():
+            return plain_value(value.value, bytes_text)
+        case list() | tuple():
+            return [plain_value(item, bytes_text) for item in value]
+    return str(value)

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from oncebus.protocols.http.errors import NO_PLACE, RETRY_SECONDS, Refused
+from oncebus.protocols.http.paths import query_of
 from oncebus.protocols.http.properties import Header
 
 T = TypeVar("T")
@@ -55,6 +56,11 @@ class HttpRequest(Request):
     has_given_way = False
     """Whether another connection has taken the place of this one, which must close after the response."""
     _is_given_up = False
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return the query parameters by lower-case name. Raises `BadRequest`, as `query_of` does."""
+        return query_of(self.scope["query_string"])
 
     @property
     def named_host(self) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from oncebus import amqp
 from oncebus.broker.sending import Incoming, batch_too_large, too_many_messages
 from oncebus.model.entities import BadRequest
-from oncebus.protocols.http.broker_properties import BrokerProperties, checked_text, parse_json, read
+from oncebus.protocols.http.broker_properties import BrokerProperties, checked_text, parse_json, read_properties
 from oncebus.protocols.http.properties import BROKER_PROPERTIES, Header, properties_of, text_of
 from oncebus.values.errors import clip
 
@@ -31,10 +30,10 @@ def message(headers: Sequence[Header], content_type: str | None, body: bytes) ->
     given = [value for name, value in headers if name.lower() == BROKER_PROPERTIES.lower()]
     if len(given) > 1:
         raise BadRequest(f"The header '{BROKER_PROPERTIES}' is given more than once.")
-    properties = BrokerProperties()
+    properties = BrokerProperties({})
     if given and given[0].strip():
-        properties = read(parse_json(text_of(given[0]), f"The header '{BROKER_PROPERTIES}'"))
-    return _incoming(properties, content_type or properties.content_type, properties_of(headers), body)
+        properties = read_properties(parse_json(text_of(given[0]), f"The header '{BROKER_PROPERTIES}'"))
+    return properties.make_message(content_type or None, properties_of(headers), body)
 
 
 def longest_json(most: int) -> int:
@@ -64,7 +63,7 @@ def batch(body: bytes, most: int, most_bytes: int) -> list[Incoming]:
 def _item(item: Any, where: str) -> Incoming:
     if not isinstance(item, dict):
         raise BadRequest(f"The {where} has value {clip(item)}. Not a JSON object.")
-    properties = read(item.get("BrokerProperties"), f"BrokerProperties of {where}:")
+    properties = read_properties(item.get("BrokerProperties"), f"BrokerProperties of {where}:")
     text = checked_text(item.get("Body") if item.get("Body") is not None else "", f"Body of {where}")
     is_base64 = item.get("IsBodyBase64") or False
     if not isinstance(is_base64, bool):
@@ -76,7 +75,7 @@ def _item(item: Any, where: str) -> Incoming:
             raise BadRequest(f"The Body of {where} has value {clip(text)}. Not base64.") from None
     else:
         body = text.encode()
-    return _incoming(properties, properties.content_type, _own(item.get("UserProperties"), where), body)
+    return properties.make_message(None, _own(item.get("UserProperties"), where), body)
 
 
 def _own(given: Any, where: str) -> dict[str, object]:
@@ -93,20 +92,3 @@ def _own(given: Any, where: str) -> dict[str, object]:
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise BadRequest(f"The property {clip(name)} of {where} has value {clip(value)}. It exceeds 64 bits.")
     return given
-
-
-def _incoming(given: BrokerProperties, content_type: str | None, own: Mapping[str, object], content: bytes) -> Incoming:
-    if content_type is not None and not content_type.isascii():
-        raise BadRequest(f"The content type {clip(content_type)} is not ASCII.")
-    properties = amqp.Properties(
-        message_id=given.message_id,
-        to=given.to,
-        subject=given.label,
-        reply_to=given.reply_to,
-        correlation_id=given.correlation_id,
-        content_type=content_type,
-        group_id=given.session,
-        reply_to_group_id=given.reply_to_session,
-    )
-    head, body = amqp.encode_message(properties, own, content)
-    return Incoming(head, body, given.message_id, given.session, given.partition_key, given.scheduled, given.ttl)

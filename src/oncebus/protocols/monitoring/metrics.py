@@ -34,6 +34,15 @@ _TOTALS = {
     ),
     "quarantined": "Messages that could not be processed.",
 }
+_GAUGES = (
+    ("size_bytes", "Bytes held."),
+    ("pipeline_bytes", "Bytes of messages that are still in the pipeline."),
+    ("waiting_sends", "Sends that wait for their turn, because their entity has used up its share of the pipeline."),
+    ("oldest_message_seconds", "Age of the oldest message that waits for a receiver; 0 if none waits."),
+    ("receivers", "Receivers that are attached now."),
+    ("polled", "1 if no receiver is attached now, but one asked for messages in the last minute, as over HTTP."),
+    ("last_receive_timestamp_seconds", "When a receiver last asked for messages, since the start of the broker."),
+)
 _STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transfer_dead_letter")
 _ENTITY = ("entity", "kind")
 
@@ -48,8 +57,8 @@ async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ())
     *counts, gone = await broker.counts_now([*ids, NOBODY])
     oldest = await broker.oldest_waiting(ids)
     found = [
-        *_of_entities(broker, list(zip(entities, counts, strict=True)), gone),
-        *_of_consumers(broker, list(zip(entities, oldest, strict=True))),
+        *_counters(broker, list(zip(entities, counts, strict=True)), gone),
+        *_gauges(broker, list(zip(entities, counts, oldest, strict=True))),
         *_of_broker(broker, health),
         *_latencies(broker),
         *others,
@@ -66,7 +75,7 @@ class _Collected(Collector):
         return self._found
 
 
-def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts) -> Iterator[Metric]:
+def _counters(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts) -> Iterator[Metric]:
     for name, text in _TOTALS.items():
         total = CounterMetricFamily(f"oncebus_messages_{name}", text, labels=_ENTITY)
         for entity, counts in held:
@@ -74,28 +83,6 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
         if name == "discarded":
             total.add_metric((), gone.discarded)
         yield total
-    messages = GaugeMetricFamily("oncebus_messages", "Messages in the entity, by state.", labels=(*_ENTITY, "state"))
-    for entity, counts in held:
-        for state in _STATES:
-            messages.add_metric((*_about(entity), state), getattr(counts, state))
-    yield messages
-    pipeline = broker.pipeline
-    by_entity = {
-        "entity_size_bytes": ("Bytes held.", [counts.size for _, counts in held]),
-        "entity_pipeline_bytes": (
-            "Bytes of messages that are still in the pipeline.",
-            [pipeline.bytes_of(entity) for entity, _ in held],
-        ),
-        "entity_waiting_sends": (
-            "Sends that wait for their turn, because their entity has used up its share of the pipeline.",
-            [pipeline.waiting_sends(entity) for entity, _ in held],
-        ),
-    }
-    for name, (text, values) in by_entity.items():
-        gauge = GaugeMetricFamily(f"oncebus_{name}", text, labels=_ENTITY)
-        for (entity, _), value in zip(held, values, strict=True):
-            gauge.add_metric(_about(entity), value)
-        yield gauge
     refused = CounterMetricFamily(
         "oncebus_requests_refused", "Requests refused since the start, by reason.", labels=("reason", *_ENTITY)
     )
@@ -107,33 +94,27 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
         yield refused
 
 
-def _of_consumers(broker: Broker, waiting: list[tuple[Entity, int | None]]) -> Iterator[Metric]:
-    now = broker.clock.steady()
-    oldest = GaugeMetricFamily(
-        "oncebus_entity_oldest_message_seconds",
-        "Age of the oldest message that waits for a receiver; 0 if none waits.",
-        labels=_ENTITY,
-    )
-    receivers = GaugeMetricFamily("oncebus_entity_receivers", "Receivers that are attached now.", labels=_ENTITY)
-    polled = GaugeMetricFamily(
-        "oncebus_entity_polled",
-        "1 if no receiver is attached now, but one asked for messages in the last minute, as over HTTP.",
-        labels=_ENTITY,
-    )
-    received = GaugeMetricFamily(
-        "oncebus_entity_last_receive_timestamp_seconds",
-        "When a receiver last asked for messages, since the start of the broker.",
-        labels=_ENTITY,
-    )
-    for entity, enqueued in waiting:
-        if isinstance(entity, Topic):
-            continue
-        oldest.add_metric(_about(entity), 0 if enqueued is None else max(now - enqueued, 0) / SECOND)
-        receivers.add_metric(_about(entity), broker.consumers.attached(entity.id))
-        polled.add_metric(_about(entity), broker.consumers.is_polled(entity.id))
-        if (asked := broker.received_at(entity)) is not None:
-            received.add_metric(_about(entity), asked / SECOND)
-    yield from (oldest, receivers, polled, received)
+def _gauges(broker: Broker, held: list[tuple[Entity, Counts, int | None]]) -> Iterator[Metric]:
+    messages = GaugeMetricFamily("oncebus_messages", "Messages in the entity, by state.", labels=(*_ENTITY, "state"))
+    by_entity = {name: GaugeMetricFamily(f"oncebus_entity_{name}", text, labels=_ENTITY) for name, text in _GAUGES}
+    now, pipeline, consumers = broker.clock.steady(), broker.pipeline, broker.consumers
+    for entity, counts, oldest in held:
+        for state in _STATES:
+            messages.add_metric((*_about(entity), state), getattr(counts, state))
+        values: dict[str, float] = {
+            "size_bytes": counts.size,
+            "pipeline_bytes": pipeline.bytes_of(entity),
+            "waiting_sends": pipeline.waiting_sends(entity),
+        }
+        if not isinstance(entity, Topic):
+            values["oldest_message_seconds"] = 0 if oldest is None else max(now - oldest, 0) / SECOND
+            values["receivers"] = consumers.attached(entity.id)
+            values["polled"] = consumers.is_polled(entity.id)
+            if (asked := broker.received_at(entity)) is not None:
+                values["last_receive_timestamp_seconds"] = asked / SECOND
+        for name, value in values.items():
+            by_entity[name].add_metric(_about(entity), value)
+    yield from (messages, *by_entity.values())
 
 
 def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:

@@ -63,13 +63,13 @@ def _harmless(method: Callable[Concatenate[Spans, P], None]) -> Callable[Concate
     """Log errors instead of raising them: a span is not worth a message."""
 
     @wraps(method)
-    def called(spans: Spans, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def call(spans: Spans, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(spans, *args, **kwargs)
         except Exception:
             log.exception("Spans could not be made")
 
-    return called
+    return call
 
 
 class Spans:
@@ -101,7 +101,7 @@ class Spans:
                 about = _about(row["message_id"], row["sequence"], row["time"])
                 if row.get("scheduled") is not None:
                     about["oncebus.scheduled_time"] = (row["scheduled"] or 0) // SECOND
-                span = self._begun("accept", parent, catalogue, row["entity"], start, about, SpanKind.SERVER, "send")
+                span = self._begin("accept", parent, catalogue, row["entity"], start, about, SpanKind.SERVER, "send")
                 span.end(end)
 
     @_harmless
@@ -133,7 +133,7 @@ class Spans:
         about = _about(row["message_id"], row["sequence"], row["time"])
         is_checked = row["key"] is not None
         began = min(row["time"], published)
-        span = self._begun("detect" if is_checked else "route", parent, catalogue, row["entity"], began, about)
+        span = self._begin("detect" if is_checked else "route", parent, catalogue, row["entity"], began, about)
         if not span.is_recording():
             return
         if is_checked:
@@ -156,7 +156,7 @@ class Spans:
         span.end(_nanoseconds(published))
         held = [copy["destination"] for copy in copies if copy["destination"] is not None]
         if held:
-            ingest = self._begun("ingest", parent, catalogue, row["entity"], published, about)
+            ingest = self._begin("ingest", parent, catalogue, row["entity"], published, about)
             names = [found.path for each in held[:MOST_DESTINATIONS] if (found := catalogue.entity(each)) is not None]
             ingest.set_attribute("oncebus.destinations", names)
             ingest.set_attribute("oncebus.copies", len(held))
@@ -174,7 +174,7 @@ class Spans:
             about["messaging.servicebus.message.delivery_count"] = message.deliveries
             if message.sub_queue != SubQueue.MAIN:
                 about["oncebus.sub_queue"] = SubQueue(message.sub_queue).name.lower()
-            span = self._begun("deliver", parent, catalogue, message.entity, start, about)
+            span = self._begin("deliver", parent, catalogue, message.entity, start, about)
             span.end(end)
             if message.token is not None and span.get_span_context().trace_flags.sampled:
                 self._locked[message.token] = _Locked(parent, message.entity, about)
@@ -195,7 +195,7 @@ class Spans:
                 continue
             name = settlement.action.value.replace("-", "_")
             about = {**known.attributes, "messaging.servicebus.disposition_status": name}
-            span = self._begun(name, known.parent, catalogue, known.entity, start, about, kind_of_operation="settle")
+            span = self._begin(name, known.parent, catalogue, known.entity, start, about, kind_of_operation="settle")
             if outcome is not Outcome.DONE:
                 span.set_attribute("error.type", outcome.value)
                 span.set_status(Status(StatusCode.ERROR, outcome.value))
@@ -214,7 +214,7 @@ class Spans:
         parent = self._propagator.extract(headers, Context())
         return parent if get_current_span(parent).get_span_context().is_valid else None
 
-    def _begun(
+    def _begin(
         self,
         operation: str,
         parent: Context,

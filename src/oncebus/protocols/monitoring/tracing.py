@@ -55,7 +55,7 @@ def is_configured(environment: Mapping[str, str]) -> bool:
     return True
 
 
-def opened(environment: Mapping[str, str], clock: Clock) -> Spans | None:
+def open_tracer(environment: Mapping[str, str], clock: Clock) -> Spans | None:
     """Return a tracer that exports spans; None unless the environment asks for it. Raises `TracingError`.
 
     OpenTelemetry itself reads the variables of the process.

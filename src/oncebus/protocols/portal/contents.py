@@ -9,19 +9,16 @@ import codecs
 import json
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from oncebus import amqp
-from oncebus.amqp.types import DecodeError, Described, Timestamp
+from oncebus.amqp.types import DecodeError
 from oncebus.broker.broker import Received
 from oncebus.engine.store import State, SubQueue
 from oncebus.model.entities import NO_LIMIT, Catalogue
-from oncebus.protocols.http.rendering import LARGEST_HEAD, LARGEST_SHOWN_VALUE, Allowance, bytes_to_read
-from oncebus.protocols.http.times import iso8601
+from oncebus.protocols.http.rendering import LARGEST_HEAD, LARGEST_SHOWN_VALUE, Allowance, bytes_to_read, plain_value
 from oncebus.protocols.portal.layout import facts
 from oncebus.protocols.portal.markup import Content, Markup, foreign, tag
 from oncebus.protocols.portal.wording import moment, number, size_in_words, span
-from oncebus.values.durations import LAST_MOMENT, MILLISECOND
 
 LONGEST_TEXT = 4000
 LONGEST_HEX = 512
@@ -179,13 +176,13 @@ def show_body(body: bytes, allowance: Allowance) -> Markup:
     except DecodeError:
         return _bytes(body, "Body that cannot be read")
     if isinstance(content, amqp.AmqpSequence):
-        return _text(_json(list(content.items)), "Body, a sequence")
+        return _text(_value_text(list(content.items)), "Body, a sequence")
     if isinstance(content, amqp.AmqpValue):
         if isinstance(content.value, str):
             return _text(content.value, "Body, a text value")
         if isinstance(content.value, bytes):
             return _either(content.value, "Body, a binary value")
-        return _text(_json(content.value), "Body, a value")
+        return _text(_value_text(content.value), "Body, a value")
     return _either(content, "Body")
 
 
@@ -234,46 +231,10 @@ def _printable(some: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
 
 
-def _value_text(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case Timestamp():
-            try:
-                is_date = value * MILLISECOND <= LAST_MOMENT
-                return iso8601(value * MILLISECOND) if is_date else str(int(value))
-            except OverflowError:
-                return str(int(value))
-        case bytes():
-            return f"0x{value[:LONGEST_VALUE].hex()}"
-        case str() | int() | float() | UUID():
-            return str(value)
-        case Described():
-            return _value_text(value.value)
-        case dict() | list() | tuple():
-            return _json(value)
-    return str(value)
+def _value_text(value: object) -> str:
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, indent=1)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, indent=1)
-
-
-def _plain(value: Any) -> Any:
-    """Return the value, converted to types that JSON has."""
-    match value:
-        case dict():
-            return {_value_text(name): _plain(item) for name, item in value.items()}
-        case Described():
-            return _plain(value.value)
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case None | bool():
-            return value
-        case Timestamp():
-            return _value_text(value)
-        case int():
-            return int(value)
-        case float():
-            return float(value)
-    return _value_text(value)
+def _plain(value: object) -> Any:
+    return plain_value(value, lambda some: f"0x{some[:LONGEST_VALUE].hex()}")

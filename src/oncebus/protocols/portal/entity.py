@@ -12,7 +12,7 @@ from oncebus.model.entities import Entity, Queue, Subscription, Topic
 from oncebus.model.entities.detection_keys import property_of
 from oncebus.model.entities.timespans import in_words
 from oncebus.protocols.portal.entity_head import entity_page, find_visible
-from oncebus.protocols.portal.entity_table import FORWARDS, POLLING, add_figures, consumer_state
+from oncebus.protocols.portal.entity_table import COLUMNS, FORWARDS, POLLING, add_figures, consumer_state
 from oncebus.protocols.portal.figures import DEFAULT, SPANS, Figures
 from oncebus.protocols.portal.forms import button, hidden
 from oncebus.protocols.portal.layout import empty, facts, page_links, page_of, section_head
@@ -62,12 +62,7 @@ _TITLES = {
 _SUBSCRIPTION_COLUMNS = (
     Column("Name"),
     Column("Rules"),
-    Column("Incoming / s", is_number=True, short="in/s"),
-    Column("Last 10 min", is_wide=True),
-    Column("Backlog", is_number=True, short="backlog"),
-    Column("Oldest", is_number=True, is_wide=True),
-    Column("Dead letters", is_number=True, short="dead"),
-    Column("Consumers", is_number=True, short="cons."),
+    *(each for each in COLUMNS if each.title not in ("Name", "Kind", "Detection", "Duplicates")),
 )
 _SERIES: dict[type[Entity], tuple[str, ...]] = {
     Queue: ("new", "duplicates", "outgoing"),

@@ -34,19 +34,15 @@ FIGURES = ("rate", "duplicates", "backlog", "oldest", "dead", "consumers")
 POLLING, FORWARDS = "polling", "forwards"
 _NONE = "–"
 
-_BY_COUNTS: dict[str, Callable[[Counts], float]] = {
+_BY_COUNTS: dict[str, Callable[[Counts], int]] = {
     "duplicates": lambda counts: counts.duplicates,
     "backlog": lambda counts: counts.active,
     "dead": lambda counts: counts.dead_letter,
 }
-_BY_ENTITY: dict[str, Callable[[Entity], str]] = {
-    "name": lambda entity: entity.path.lower(),
-    "kind": lambda entity: type(entity).__name__,
-}
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class EntityListing:
     """The entities of one page, in order, with how many there are on all pages."""
 
     total: int
@@ -55,23 +51,23 @@ class Listing:
     is_descending: bool
 
 
-async def list_entities(visit: Visit) -> Listing:
+async def list_entities(visit: Visit) -> EntityListing:
     """Return the entities of the requested page. Raises `BadRequest`."""
     wanted = visit.query.get("find", "").strip().lower()
     sort = visit.one_of("sort", [column.sort for column in COLUMNS if column.sort], "name")
     is_descending = visit.query.get("order") == "descending"
     found = [each for each in visit.desk.catalogue.entities.values() if wanted in each.path.lower()]
     # By name first: a sort keeps the order of equal entities.
-    found.sort(key=_BY_ENTITY["name"], reverse=is_descending and sort == "name")
+    found.sort(key=lambda each: each.path.lower(), reverse=is_descending and sort == "name")
     if sort in _BY_COUNTS:
         counts = dict(zip((each.id for each in found), await visit.desk.counts_of(found), strict=True))
         found.sort(key=lambda each: _BY_COUNTS[sort](counts[each.id]), reverse=is_descending)
     elif sort == "rate":
         found.sort(key=lambda each: visit.desk.rates.per_second(each.id), reverse=is_descending)
     elif sort == "kind":
-        found.sort(key=_BY_ENTITY["kind"], reverse=is_descending)
+        found.sort(key=lambda each: type(each).__name__, reverse=is_descending)
     start = visit.number("page") * PAGE
-    return Listing(len(found), found[start : start + PAGE], sort, is_descending)
+    return EntityListing(len(found), found[start : start + PAGE], sort, is_descending)
 
 
 async def add_figures(desk: Desk, entities: Sequence[Entity], figures: Figures) -> None:
@@ -114,7 +110,7 @@ def consumer_state(broker: Broker, entity: Queue | Subscription, backlog: int) -
     return text, "bad" if backlog else ""
 
 
-def entity_table(visit: Visit, found: Listing, figures: Figures) -> Markup:
+def entity_table(visit: Visit, found: EntityListing, figures: Figures) -> Markup:
     """Return the table of the entities on a page."""
 
     def address(by: str, is_descending: bool) -> str:

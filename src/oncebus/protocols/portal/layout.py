@@ -9,7 +9,7 @@ from typing import TypeVar
 from starlette.responses import RedirectResponse, Response
 
 from oncebus.protocols.portal.links import STAMPED, link
-from oncebus.protocols.portal.markup import Content, Markup, join_markup, tag
+from oncebus.protocols.portal.markup import Attribute, Content, Markup, join_markup, tag
 from oncebus.protocols.portal.wording import number
 
 T = TypeVar("T")
@@ -194,24 +194,30 @@ def _header(frame: PageFrame, here: str) -> Markup:
         class_="leave",
     )
     nav = _navigation("menu", "Portal", [(title, address, address == here) for title, address in frame.links])
-    return tag("header", tag("div", brand, place, nav, _search() if frame.searches else None, leave, class_="bar"))
+    search = None
+    if frame.searches:
+        title = "Find a MessageId"
+        search = find_box(link("search"), "message-id", title, "Find", required=True, maxlength=LONGEST_ID)
+    return tag("header", tag("div", brand, place, nav, search, leave, class_="bar"))
 
 
-def _search() -> Markup:
+def find_box(
+    address: str, name: str, title: str, verb: str, *brought: Content, label: str | None = None, **others: Attribute
+) -> Markup:
+    """Return a small form that searches the page at `address` for the text in one field."""
     box = tag(
         "input",
         type="search",
-        name="message-id",
-        aria_label="Find a MessageId",
-        placeholder="Find a MessageId",
-        required=True,
-        maxlength=LONGEST_ID,
+        name=name,
+        aria_label=title,
+        placeholder=title,
         autocomplete="off",
         autocapitalize="none",
         spellcheck="false",
+        **others,
     )
-    find = tag("button", "Find", type="submit", class_="quiet")
-    return tag("form", box, find, method="get", action=link("search"), class_="find", role="search")
+    find = tag("button", verb, type="submit", class_="quiet")
+    return tag("form", brought, box, find, method="get", action=address, class_="find", role="search", aria_label=label)
 
 
 def _silence(live: str | None) -> Markup | None:

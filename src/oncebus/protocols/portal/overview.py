@@ -7,10 +7,17 @@ from starlette.responses import Response
 from oncebus.engine.store import NAMESPACE
 from oncebus.model.access import Operation
 from oncebus.model.entities import Subscription
-from oncebus.protocols.portal.entity_table import PAGE, Listing, add_figures, entity_table, list_entities, page_address
+from oncebus.protocols.portal.entity_table import (
+    PAGE,
+    EntityListing,
+    add_figures,
+    entity_table,
+    list_entities,
+    page_address,
+)
 from oncebus.protocols.portal.figures import DEFAULT, SPANS, Figures
 from oncebus.protocols.portal.forms import Form, button, hidden, text_field
-from oncebus.protocols.portal.layout import empty, page_links, section_head, top
+from oncebus.protocols.portal.layout import empty, find_box, page_links, section_head, top
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.markup import Content, Markup, tag
 from oncebus.protocols.portal.visits import Visit
@@ -43,7 +50,7 @@ async def live(visit: Visit) -> Response:
     return visit.json((await _figures(visit, await list_entities(visit))).as_json())
 
 
-async def _figures(visit: Visit, found: Listing) -> Figures:
+async def _figures(visit: Visit, found: EntityListing) -> Figures:
     desk, figures = visit.desk, Figures(visit.one_of("range", SPANS, DEFAULT))
     await figures.add_history(desk.broker, None, "new", "duplicates", "outgoing")
     [whole] = await desk.broker.counts_now([NAMESPACE])
@@ -84,28 +91,9 @@ def _tiles(figures: Figures) -> Markup:
 
 
 def _search(visit: Visit) -> Markup:
-    box = tag(
-        "input",
-        type="search",
-        name="find",
-        value=visit.query.get("find", ""),
-        aria_label="Name contains",
-        placeholder="Name contains",
-        autocomplete="off",
-        spellcheck="false",
-    )
     kept = [hidden(name, visit.query[name]) for name in ("sort", "order", "range") if visit.query.get(name)]
-    return tag(
-        "form",
-        kept,
-        box,
-        button("Filter", class_="quiet"),
-        method="get",
-        action=link(),
-        class_="find",
-        role="search",
-        aria_label="Entities",
-    )
+    wanted = visit.query.get("find", "")
+    return find_box(link(), "find", "Name contains", "Filter", kept, label="Entities", value=wanted)
 
 
 def _creation(visit: Visit) -> Content:

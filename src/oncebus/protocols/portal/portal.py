@@ -43,7 +43,7 @@ from oncebus.protocols.portal.markup import Content, tag
 from oncebus.protocols.portal.rates import Rates
 from oncebus.protocols.portal.remembered import Remembered
 from oncebus.protocols.portal.sessions import Failures, PortalSession, PortalSessions, Seal, fresh_id
-from oncebus.protocols.portal.signing_in import WRONG_KEY, Unreadable, believe, read_key, sign_in_page
+from oncebus.protocols.portal.signing_in import WRONG_KEY, Unreadable, read_key, sign_in_page, verify_key
 from oncebus.protocols.portal.visits import Desk, Visit
 from oncebus.values.hosts import is_this_machine
 
@@ -211,7 +211,7 @@ class Portal:
         onward = form["onward"]
         address = request.client.host if request.client else "unknown"
         try:
-            believed = believe(read_key(form), self._desk.guard, self._host, self._desk.broker.clock.now())
+            verified = verify_key(read_key(form), self._desk.guard, self._host, self._desk.broker.clock.now())
         except Unreadable as error:
             return sign_in_page(self._seal.of(nonce), form, str(error), 400, onward=onward)
         except AccessRefused as error:
@@ -229,8 +229,8 @@ class Portal:
             return sign_in_page(self._seal.of(nonce), form, text, 403, onward=onward)
         self._failures.forget(address)
         self._sessions.end(request.cookies.get(self._cookie_name(request), ""))
-        session = self._sessions.begin(believed.token)
-        log.info("Signed in to the portal", extra={"fields": {"rule": believed.grant.rule, "address": address}})
+        session = self._sessions.begin(verified.token)
+        log.info("Signed in to the portal", extra={"fields": {"rule": verified.grant.rule, "address": address}})
         response = redirect(onward if is_ours(onward) else BASE)
         self._set_cookie(response, request, self._cookie_name(request), session.id)
         self._set_cookie(response, request, name, "")

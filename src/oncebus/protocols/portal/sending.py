@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oncebus import amqp
 from oncebus.broker.addresses import sendable
 from oncebus.broker.sending import Incoming
 from oncebus.model.access import Operation
-from oncebus.model.entities import BadRequest, Queue, Topic
-from oncebus.protocols.http.broker_properties import checked_text
+from oncebus.model.entities import Queue, Topic
+from oncebus.protocols.http.broker_properties import BrokerProperties, checked_text
 from oncebus.protocols.portal.entity_head import entity_page
 from oncebus.protocols.portal.forms import Form, area, button, list_errors, text_field
 from oncebus.protocols.portal.markup import Content, Markup, tag
@@ -48,18 +47,12 @@ def _target(visit: Visit) -> Queue | Topic:
 
 
 def _message(form: Form) -> Incoming:
-    given = {name: checked_text(form[name], title) or None for name, title in _TEXTS.items()}
-    content_type = form["content-type"].strip() or None
-    if content_type is not None and not content_type.isascii():
-        raise BadRequest(f"The content type {content_type!r:.100} is not ASCII.")
-    properties = amqp.Properties(
-        message_id=given["message-id"],
-        subject=given["label"],
-        group_id=given["session"],
-        content_type=content_type,
-    )
-    head, body = amqp.encode_message(properties, lines_of(form[PROPERTIES]), form["body"].encode())
-    return Incoming(head, body, given["message-id"], given["session"], given["partition-key"])
+    given = {name: checked_text(form[name], title) for name, title in _TEXTS.items() if form[name]}
+    fields = {"message_id": "message-id", "group_id": "session", "subject": "label"}
+    texts = {field: given[name] for field, name in fields.items() if name in given}
+    properties = BrokerProperties(texts, given.get("partition-key"))
+    own, body = lines_of(form[PROPERTIES]), form["body"].encode()
+    return properties.make_message(form["content-type"].strip() or None, own, body)
 
 
 async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:

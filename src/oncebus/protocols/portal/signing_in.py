@@ -34,7 +34,7 @@ class SignInKey(NamedTuple):
         return f"SignInKey({self.rule!r})"
 
 
-class Believed(NamedTuple):
+class VerifiedKey(NamedTuple):
     """The rights of a key, and a token signed with it that replaces the key from now on."""
 
     grant: Grant
@@ -59,7 +59,7 @@ def read_key(form: Form) -> SignInKey:
     return SignInKey(given["sharedaccesskeyname"], given["sharedaccesskey"], given.get("entitypath", ""))
 
 
-def believe(shown: SignInKey, guard: Guard, host: str, now: int) -> Believed:
+def verify_key(shown: SignInKey, guard: Guard, host: str, now: int) -> VerifiedKey:
     """Return the rights of a key. Raises `AccessRefused` if the rule does not exist or has a different key.
 
     A connection string with a namespace's rule may name an entity; it is still valid for the whole namespace.
@@ -72,9 +72,9 @@ def believe(shown: SignInKey, guard: Guard, host: str, now: int) -> Believed:
         return _sign_and_verify(shown, shown.entity, guard, host, now)
 
 
-def _sign_and_verify(shown: SignInKey, entity: str, guard: Guard, host: str, now: int) -> Believed:
+def _sign_and_verify(shown: SignInKey, entity: str, guard: Guard, host: str, now: int) -> VerifiedKey:
     token = make_token(f"sb://{host}/{entity}", shown.rule, shown.key, now + LONGEST)
-    return Believed(guard.verify(token), token)
+    return VerifiedKey(guard.verify(token), token)
 
 
 def sign_in_page(
