@@ -18,6 +18,7 @@ from oncebus.model.entities import (
     SqlFilter,
     TrueFilter,
 )
+from oncebus.model.entities.filter_values import Parameters
 from oncebus.model.entities.names import DEFAULT_RULE
 from oncebus.protocols.atom import markup
 from oncebus.protocols.atom.document import Element
@@ -68,10 +69,7 @@ def _filter(node: Element) -> Filter:
         case "FalseFilter":
             return FalseFilter()
         case "SqlFilter":
-            check_known(node, _SQL)
-            return SqlFilter(
-                _expression(node), read_values(node.child("Parameters")), _level(node), _is_preprocessed(node)
-            )
+            return SqlFilter(*_read_sql(node))
         case "CorrelationFilter":
             check_known(node, {*CORRELATED, "Properties"})
             given = {field: node.child(name) for name, field in CORRELATED.items()}
@@ -87,28 +85,19 @@ def _action(node: Element) -> SqlAction | None:
         return None
     if node.type != "SqlRuleAction":
         raise BadRequest(f"The action has type {clip(node.type)}. Not one of SqlRuleAction, EmptyRuleAction.")
+    return SqlAction(*_read_sql(node))
+
+
+def _read_sql(node: Element) -> tuple[str, Parameters, int, bool]:
+    """Return the fields of a `SqlFilter` or a `SqlAction`."""
     check_known(node, _SQL)
-    return SqlAction(_expression(node), read_values(node.child("Parameters")), _level(node), _is_preprocessed(node))
-
-
-def _expression(node: Element) -> str:
-    child = node.child("SqlExpression")
-    return child.text if child is not None else ""
-
-
-def _level(node: Element) -> int:
-    child = node.child("CompatibilityLevel")
-    if child is None:
-        return _COMPATIBILITY
-    text = child.text.strip()
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise BadRequest(f"The property 'CompatibilityLevel' has value {clip(child.text)}. Not a whole number.")
-    return int(text)
-
-
-def _is_preprocessed(node: Element) -> bool:
-    child = node.child("RequiresPreprocessing")
-    return child is not None and child.text.strip().lower() in ("true", "1")
+    texts = {name: child.text for name, child in node.members().items()}
+    level = texts.get("CompatibilityLevel", str(_COMPATIBILITY)).strip()
+    if not (level.isascii() and level.isdigit() and len(level) < 10):
+        given = clip(texts["CompatibilityLevel"])
+        raise BadRequest(f"The property 'CompatibilityLevel' has value {given}. Not a whole number.")
+    is_preprocessed = texts.get("RequiresPreprocessing", "").strip().lower() in ("true", "1")
+    return texts.get("SqlExpression", ""), read_values(node.child("Parameters")), int(level), is_preprocessed
 
 
 def _write_filter(given: Filter) -> str:
