@@ -141,21 +141,16 @@ class Outbox:
         entries = self.next_entries(after)
         return entries[-1].last if entries else after
 
-    def rewrite(self, change: Callable[[pa.Table], pa.Table], batch: Batch | None = None) -> int:
-        """Change the rows of all complete entries, for a repair. Return the number of rows in changed parts.
+    def rewrite(self, change: Callable[[pa.Table], pa.Table], batch: Batch) -> None:
+        """Change the rows of all complete entries, for a repair, and name `batch` as their writer.
 
-        No query may run meanwhile. `change` returns a new table, or the same object if nothing changes. With `batch`,
-        all entries name that batch as their writer. Each part is replaced atomically, so after a kill this can be
-        called again. Raises `OutboxError`.
+        No query may run meanwhile. Each part is replaced atomically, so after a kill this can be called again. Raises
+        `OutboxError`.
         """
-        drafts, rows = self.begin().drafts, 0
+        drafts = self.begin().drafts
         for part in self._parts():
-            before, writer = read_part(self.folder, part)
-            after = change(before)
-            if after is not before or batch not in (None, writer):
-                write_part(drafts, part, after, batch or writer)
-                rows += after.num_rows
-        return rows
+            before, _ = read_part(self.folder, part)
+            write_part(drafts, part, change(before), batch)
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that end at or before this commit. It must be durably ingested."""
