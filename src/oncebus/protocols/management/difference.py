@@ -24,7 +24,7 @@ class Effect(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResourceChange:
     """The change of one resource. `id` is its path below the namespace, empty for the namespace itself."""
 
     id: str
@@ -33,7 +33,7 @@ class Change:
     after: Properties | None
 
 
-def changes_of(plan: Plan) -> Iterator[Change]:
+def changes_of(plan: Plan) -> Iterator[ResourceChange]:
     """Yield the change of each resource that the plan wants, in the order of the file.
 
     Default rules that the plan deletes because the file gives other rules come after the rules.
@@ -59,11 +59,11 @@ def changes_of(plan: Plan) -> Iterator[Change]:
         )
 
 
-def _change(id_: str, before: Properties | None, after: Properties | None) -> Change:
+def _change(id_: str, before: Properties | None, after: Properties | None) -> ResourceChange:
     if before == after:
-        return Change(id_, Effect.KEEP, before, after)
+        return ResourceChange(id_, Effect.KEEP, before, after)
     effect = Effect.CREATE if before is None else Effect.DELETE if after is None else Effect.MODIFY
-    return Change(id_, effect, before, after)
+    return ResourceChange(id_, effect, before, after)
 
 
 def _rule_id(rule: WantedRule, name: str) -> str:

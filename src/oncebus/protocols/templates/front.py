@@ -32,7 +32,7 @@ from oncebus.protocols.http.routes import admit, answered
 from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.management.changes import PlanOutdated, apply
-from oncebus.protocols.management.difference import Change, Effect, changes_of
+from oncebus.protocols.management.difference import Effect, ResourceChange, changes_of
 from oncebus.protocols.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
 from oncebus.protocols.management.planning import Plan
 from oncebus.protocols.management.problems import Fault, FileRefused
@@ -253,7 +253,7 @@ def _target_of(raw_path: bytes) -> tuple[str, Deployment]:
     return action, Deployment(texts["name"], texts["subscription"], texts["group"])
 
 
-def _write_change(change: Change, scope: str) -> Object:
+def _write_change(change: ResourceChange, scope: str) -> Object:
     resource = f"{scope}/{change.id}" if change.id else scope
     written: Object = {"resourceId": resource, "changeType": change.effect.value}
     written |= {name: state for name in ("before", "after") if (state := getattr(change, name)) is not None}
