@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.simulation.mutations import MUTATIONS, ROOT, Mutation, plant
 
-_LIVES = 200
+_LIVES = int(os.environ.get("LIVES", "200"))
 
 
 def find(mutation: Mutation, lives: int = _LIVES) -> str:
