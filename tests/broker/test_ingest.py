@@ -16,6 +16,7 @@ from oncebus.engine.store import Mode
 from oncebus.engine.store.entries import Entries
 from oncebus.model.entities import Queue
 from oncebus.pipeline.driver import LocalDriver
+from oncebus.values import disk
 from tests.broker.in_process import SHARDS, running_broker
 from tests.broker.scenes import message
 
@@ -84,3 +85,24 @@ def test_a_damaged_entry_does_not_hold_up_those_before_it(tmp_path: Path) -> Non
 
     asyncio.run(scenario())
     assert asyncio.run(received(tmp_path)) == ["a", "b", "c", "d"]
+
+
+def test_an_entry_that_a_power_cut_could_lose_is_not_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(entries_wait(tmp_path, "a"))
+    outbox, sync = str(Folders(tmp_path).outbox), disk.sync
+
+    def fail(path: disk.StrPath) -> None:
+        if str(path) == outbox:
+            raise OSError(5, "Input/output error")
+        sync(path)
+
+    async def wait_for_trouble() -> None:
+        async with running_broker(tmp_path, pipeline=False) as broker:
+            while broker.pipeline.trouble is None:
+                await asyncio.sleep(0.001)
+            assert not await broker.receive(Q, 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync", fail)
+        asyncio.run(wait_for_trouble())
+    assert asyncio.run(received(tmp_path)) == ["a"]

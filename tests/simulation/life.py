@@ -81,7 +81,7 @@ class Life:
         self._failing = _Failing()
         self._connections: list[sqlite3.Connection] = []
         self._lines: list[str] = []
-        self._recorder = Recorder(self._lines.append, seed, "", passed=self._passed, wall=self._wall)
+        self._recorder = Recorder(self._write, seed, "", passed=self._passed, wall=self._wall)
         self._clients = [
             Client(
                 name, self._recorder, operations.plan(seed, name), Random(f"{seed} {name} calls"), Clocks(self._wall)
@@ -90,6 +90,10 @@ class Life:
         ]
         self.faults: Counter[str] = Counter()
         self.crashes = 0
+
+    def _write(self, line: str) -> None:
+        # Errors name files, but each life has a folder of its own.
+        self._lines.append(line.replace(os.fspath(self._data), ""))
 
     # Time
 

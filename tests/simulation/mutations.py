@@ -18,6 +18,7 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("the store is ahead of the outbox", "broker/ingest.py", "    some[-1].sync()\n", "    pass\n"),
     Mutation(
         "no fsync of the log",
         "engine/inbox/writer.py",
@@ -172,14 +173,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the catalogue takes effect before it is durable",
         "broker/catalogues.py",
-        "            await self._threads.run(self.files.publish, after)\n",
-        "            self._threads.run(self.files.publish, after)\n",
+        "            await self._threads.run(self.versions.publish, after)\n",
+        "            self._threads.run(self.versions.publish, after)\n",
     ),
     Mutation(
         "incomplete entries of a lost query stay",
         "engine/outbox/outbox.py",
-        "                if (part.first, part.last, part.parts) not in complete:\n                    self._delete(part)",
-        "                pass",
+        "                    self._delete(part)\n            drafts",
+        "                    pass\n            drafts",
     ),
     Mutation(
         "drafts of a lost query stay",

@@ -212,6 +212,8 @@ def _first_rows(entries: Sequence[Entry]) -> tuple[pa.Table, Sequence[Entry], in
         if sum(table.num_rows for table in tables) >= MOST_ROWS or sum(table.nbytes for table in tables) >= MOST_BYTES:
             break
     some = entries[: len(tables)]
+    # The store must never be ahead of the outbox, whatever a power cut leaves.
+    some[-1].sync()
     return pa.concat_tables(tables), some, some[-1].published()
 
 

@@ -59,6 +59,13 @@ class Entry:
             table = table.filter(pc.greater(table["commit"], self.after))
         return table.sort_by([("position", "ascending"), ("destination", "ascending")])
 
+    def sync(self) -> None:
+        """Make the entry durable. A task shows its part a moment before it has synced the folder.
+
+        What is made durable because of an entry must not outlive it.
+        """
+        disk.sync(self.folder)
+
     def published(self) -> int:
         """Return when its last part was written, in microseconds since 1970, by the clock of the file system."""
         names = [OutboxPart(self.first, self.last, part, self.parts).name for part in range(self.parts)]
