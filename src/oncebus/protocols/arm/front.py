@@ -25,7 +25,7 @@ from oncebus.protocols.http.errors import Refused, wrong_method
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import page_in, query_of
 from oncebus.protocols.http.requests import HttpRequest
-from oncebus.protocols.http.routes import admit, answered
+from oncebus.protocols.http.routes import admit, respond_safely
 from oncebus.protocols.http.worker import Worker
 from oncebus.protocols.management.authorization import GivenRule
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
@@ -103,7 +103,7 @@ class Arm:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
-        return await answered(request, self._respond(request), answer)
+        return await respond_safely(request, self._respond(request), answer)
 
     async def _respond(self, request: HttpRequest) -> Response:
         grant = admit(request, self._guard, self._limits)

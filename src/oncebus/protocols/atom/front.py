@@ -31,7 +31,7 @@ from oncebus.protocols.http.errors import error_answer, error_response, wrong_me
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import PAGE, has_api_version, page_in, query_of
 from oncebus.protocols.http.requests import HttpRequest
-from oncebus.protocols.http.routes import admit, answered
+from oncebus.protocols.http.routes import admit, respond_safely
 from oncebus.protocols.http.worker import Worker
 from oncebus.protocols.management.runtime import Observer, Runtime
 from oncebus.values.errors import clip
@@ -64,7 +64,7 @@ class Atom:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
-        return await answered(request, self._respond(request), lambda error: _answer_with_tracker(error, request))
+        return await respond_safely(request, self._respond(request), lambda error: _answer_with_tracker(error, request))
 
     def owns(self, scope: Scope) -> bool:
         """Return whether a request manages entities. It has an api-version, except at the root."""

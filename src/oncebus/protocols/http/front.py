@@ -48,7 +48,7 @@ from oncebus.protocols.http.records import (
 )
 from oncebus.protocols.http.rendering import Renderer
 from oncebus.protocols.http.requests import HttpRequest, unless_gone
-from oncebus.protocols.http.routes import admit, answered
+from oncebus.protocols.http.routes import admit, respond_safely
 from oncebus.protocols.http.times import iso8601, parse_time
 from oncebus.protocols.management.properties import BY_FIELD
 from oncebus.protocols.management.reading import RESOURCE_WINDOW
@@ -137,7 +137,7 @@ class Front:
             self._note(request, error)
             return response
 
-        return await answered(request, self._respond(request), answer_to)
+        return await respond_safely(request, self._respond(request), answer_to)
 
     def _note(self, request: HttpRequest, error: Exception) -> None:
         """Record a refusal if the request was an operation on messages."""

@@ -48,7 +48,7 @@ def admit(request: HttpRequest, guard: Guard, limits: Limits) -> Grant:
     return grant
 
 
-async def answered(
+async def respond_safely(
     request: HttpRequest, work: Awaitable[Response], answer: Callable[[Exception], Response]
 ) -> Response:
     """Return the response of `work`. If it raises, return the response that `answer` makes from the exception."""

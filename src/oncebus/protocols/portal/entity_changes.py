@@ -66,7 +66,7 @@ async def create(visit: Visit) -> Response:
 
 def _new(visit: Visit) -> Entity:
     """Return a new entity of the requested kind, with the service's defaults."""
-    return blank(KINDS[visit.one_of("kind", KINDS)], "", visit.given("topic"))
+    return blank(KINDS[visit.one_of("kind", KINDS)], "", visit.parameter("topic"))
 
 
 def _create_page(visit: Visit, new: Entity, form: Form, status: int = 200) -> Response:

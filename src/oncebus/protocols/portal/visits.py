@@ -92,15 +92,15 @@ class Visit:
     @property
     def path(self) -> str:
         """Return the path of the requested entity."""
-        return self.given("path")
+        return self.parameter("path")
 
-    def given(self, name: str) -> str:
+    def parameter(self, name: str) -> str:
         """Return a parameter of the address or of the form; empty if there is none."""
         return self.query.get(name, "") or self.form[name]
 
     def one_of(self, name: str, known: Iterable[str], default: str = "") -> str:
         """Return a parameter that has one of the known values, or else its default. Raises `BadRequest`."""
-        value = self.given(name) or default
+        value = self.parameter(name) or default
         if value not in known:
             raise BadRequest(f"The parameter '{name}' has value {clip(value)}. Not one of {', '.join(known)}.")
         return value

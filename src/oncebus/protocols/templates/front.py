@@ -28,7 +28,7 @@ from oncebus.protocols.arm.errors import ArmRefused, bad_content
 from oncebus.protocols.http.errors import Refused, wrong_method
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.requests import HttpRequest
-from oncebus.protocols.http.routes import admit, answered
+from oncebus.protocols.http.routes import admit, respond_safely
 from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.management.changes import PlanOutdated, apply
@@ -96,7 +96,7 @@ class Deployments:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
-        return await answered(request, self._respond(request), _answer)
+        return await respond_safely(request, self._respond(request), _answer)
 
     async def _respond(self, request: HttpRequest) -> Response:
         grant = admit(request, self._guard, self._limits)
