@@ -9,7 +9,6 @@ from typing import Self, TypeVar
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import Clock
 from oncebus.broker.core import Core
-from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.tracing import Tracer
 from oncebus.engine.engine import Engine
 from oncebus.engine.store import NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
@@ -53,7 +52,7 @@ class BrokerBase:
         self._read_your_sends = read_your_sends
         # The wall time at which `passed` was 0. Read once, so that an access always shows the same time.
         self._began = core.clock.now() - core.clock.passed()
-        self.pipeline = PipelineState(core)
+        self.pipeline = core.pipeline
 
     @classmethod
     async def open(

@@ -228,7 +228,7 @@ class Broker(Receiving, Looking):
         """Send quarantined messages through the pipeline again, without detection. Return an outcome for each."""
         policies, now = self._core.catalogues.policies, self.clock.steady()
         outcomes = await self._store.run(lambda store: store.quarantine.release(numbers, policies, now))
-        self._core.chores.wake()
+        self._core.wakeups.wake_chores()
         return outcomes
 
     async def delete_messages(

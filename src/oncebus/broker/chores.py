@@ -6,16 +6,22 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from oncebus.broker import bodies
+from oncebus.broker.accounting import Accounting
+from oncebus.broker.background import Background
+from oncebus.broker.bodies import MOST_AT_ONCE, Bodies
+from oncebus.broker.catalogues import Catalogues
+from oncebus.broker.clock import Clock
+from oncebus.broker.committing import Committer
+from oncebus.broker.entrance import Entrance
+from oncebus.broker.idle import Accesses
 from oncebus.broker.requeue import Requeuer
+from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
-from oncebus.engine.store import Place, Span, Store, SubQueue, Sweep
+from oncebus.broker.waiting import Arrivals
+from oncebus.broker.wakeups import Wakeups
+from oncebus.engine.store import Span, Store, Sweep
 from oncebus.model.entities import Catalogue, Entity
-
-if TYPE_CHECKING:
-    from oncebus.broker.core import Core
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +66,33 @@ class Chore:
 class Chores:
     """A task that does all chores in turn, in rounds."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._woken = asyncio.Event()
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        clock: Clock,
+        store: StoreThread,
+        arrivals: Arrivals,
+        accounting: Accounting,
+        accesses: Accesses,
+        entrance: Entrance,
+        bodies: Bodies,
+        background: Background,
+        committer: Committer,
+        wakeups: Wakeups,
+        requeue: Requeuer,
+    ) -> None:
+        self._catalogues = catalogues
+        self._clock = clock
+        self._store = store
+        self._arrivals = arrivals
+        self._accounting = accounting
+        self._accesses = accesses
+        self._entrance = entrance
+        self._bodies = bodies
+        self._background = background
+        self._committer = committer
+        self._wakeups = wakeups
+        self.requeue = requeue
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
         # When the next message falls due and the next lock expires, as far as the last round knows.
@@ -73,8 +103,7 @@ class Chores:
         self._uses = 0
         self._last_used = float("-inf")
         # The slot of the last sample.
-        self._slot = Span.TEN_MINUTES.slot(core.clock.steady())
-        self.requeue = Requeuer(core)
+        self._slot = Span.TEN_MINUTES.slot(self._clock.steady())
         self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
             Chore("locks", self._end_locks),
@@ -82,12 +111,12 @@ class Chores:
             # The next two stamp messages, so they fail while the clock is wrong.
             Chore("schedule", self._fall_due),
             self._forwarding,
-            Chore("transactions", core.committer.step),
+            Chore("transactions", self._committer.step),
             Chore("expiry", self._expire, SELDOM_SECONDS),
             Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
-            Chore("sizes", partial(core.accounting.refresh_sizes, core.store), SELDOM_SECONDS),
+            Chore("sizes", partial(self._accounting.refresh_sizes, self._store), SELDOM_SECONDS),
             Chore("samples", self._take_sample),
         ]
 
@@ -96,40 +125,29 @@ class Chores:
         """Return the error of the first chore that is failing right now; None if none is."""
         return next((chore.trouble.text for chore in self.all if chore.trouble.text is not None), None)
 
-    def wake(self) -> None:
-        """Start the next round now: there may be something to requeue, or a new time at which a message falls due."""
-        self._woken.set()
-
-    def note_settled(self, entity: int) -> None:
-        """Wake receivers and requeue, because messages of an entity were abandoned, deferred or dead-lettered."""
-        self._core.arrivals.notify([Place(entity, sub_queue) for sub_queue in SubQueue])
-        policy = self._core.catalogues.policies.get(entity)
-        if policy is not None and (policy.forward_to, policy.forward_dead_letters_to) != (None, None):
-            self.wake()
-
     async def forward(self) -> None:
         """Requeue messages without waiting for the next round. If it fails, the next rounds retry."""
         # An append that the caller cancels could not be reported to the store.
-        await self._core.background.finish(self._forward())
+        await self._background.finish(self._forward())
 
     async def _forward(self) -> None:
         if await self._forwarding.attempt():
-            self.wake()
+            self._wakeups.wake_chores()
 
     async def run(self) -> None:
         """Do rounds until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._pause()):
-                    await self._woken.wait()
+                    await self._wakeups.chores.wait()
             except TimeoutError:
                 pass
-            self._woken.clear()
+            self._wakeups.chores.clear()
             await self.round()
 
     def _pause(self) -> float:
         """Return how many seconds to wait before the next round: at most until a message falls due or a lock ends."""
-        now = self._core.clock.steady()
+        now = self._clock.steady()
         pause = EVERY_SECONDS if self._is_in_use() else IDLE_EVERY_SECONDS
         if self._next_end is not None:
             pause = min(pause, max((self._next_end - now) / 1e6, EVERY_SECONDS))
@@ -139,7 +157,7 @@ class Chores:
 
     def _is_in_use(self) -> bool:
         """Return whether anything but the chores has used the store lately."""
-        now, uses = asyncio.get_running_loop().time(), self._core.store.submitted
+        now, uses = asyncio.get_running_loop().time(), self._store.submitted
         if uses != self._uses:
             self._uses, self._last_used = uses, now
         return now - self._last_used < IDLE_AFTER_SECONDS
@@ -151,59 +169,53 @@ class Chores:
         self._is_in_use()
         for chore in self.all:
             if await chore.attempt():
-                self.wake()
-        self._uses = self._core.store.submitted
+                self._wakeups.wake_chores()
+        self._uses = self._store.submitted
 
     # The chores
 
     async def _end_locks(self) -> bool:
-        core = self._core
-        policies, now = core.catalogues.policies, core.clock.steady()
-        sweep = await core.store.run(lambda store: store.locks.expire(policies, now))
+        policies, now = self._catalogues.policies, self._clock.steady()
+        sweep = await self._store.run(lambda store: store.locks.expire(policies, now))
         self._next_end = sweep.next
         return self._notify(sweep)
 
     async def _pulse(self) -> None:
         """Send a pulse through a new or idle pipeline, to see that it works and to keep it warm."""
         loop = asyncio.get_running_loop()
-        core = self._core
-        newest = core.entrance.acceptor.last_commit
+        newest = self._entrance.acceptor.last_commit
         if self._last_commit is not None and newest != self._last_commit:
             self._last_commit, self._last_pulse = newest, loop.time()
         if loop.time() - self._last_pulse >= PULSE_SECONDS:
-            self._last_commit = await core.entrance.pulse()
+            self._last_commit = await self._entrance.pulse()
             self._last_pulse = loop.time()
 
     async def _fall_due(self) -> bool:
-        core = self._core
         # Raises while the clock is wrong: due messages could not be stamped, and here they can still be cancelled.
-        core.clock.stamp()
-        policies, now = core.catalogues.policies, core.clock.steady()
-        sweep = await core.store.run(lambda store: store.scheduled.send_due(policies, now))
+        self._clock.stamp()
+        policies, now = self._catalogues.policies, self._clock.steady()
+        sweep = await self._store.run(lambda store: store.scheduled.send_due(policies, now))
         self._next_due = sweep.next
         return self._notify(sweep)
 
     async def _expire(self) -> bool:
-        core = self._core
-        policies, now = core.catalogues.policies, core.clock.steady()
-        return self._notify(await core.store.run(lambda store: store.messages.expire(policies, now)))
+        policies, now = self._catalogues.policies, self._clock.steady()
+        return self._notify(await self._store.run(lambda store: store.messages.expire(policies, now)))
 
     async def _prune_duplicates(self) -> None:
-        now = self._core.clock.steady()
-        await self._core.store.run(lambda store: store.duplicates.prune(now))
+        now = self._clock.steady()
+        await self._store.run(lambda store: store.duplicates.prune(now))
 
     async def _delete_bodies(self) -> None:
-        core = self._core
-        if not core.entrance.acceptor.may_return:
-            await core.bodies.delete_refused()
-        unused = await core.store.run(lambda store: store.body_files.unused(bodies.MOST_AT_ONCE))
-        deleted = await core.bodies.delete_unused(unused)
+        if not self._entrance.acceptor.may_return:
+            await self._bodies.delete_refused()
+        unused = await self._store.run(lambda store: store.body_files.unused(MOST_AT_ONCE))
+        deleted = await self._bodies.delete_unused(unused)
         if deleted:
-            await core.store.run(lambda store: store.body_files.forget(deleted))
+            await self._store.run(lambda store: store.body_files.forget(deleted))
 
     async def _delete_idle(self) -> None:
-        core = self._core
-        idle = core.accesses.idle(core.catalogues.current)
+        idle = self._accesses.idle(self._catalogues.current)
         if not idle:
             return
 
@@ -211,11 +223,11 @@ class Chores:
             return {each.id for each in idle if store.entities.counts(each.id).scheduled}
 
         # A scheduled message counts as future use.
-        waiting = await core.store.run(with_scheduled)
+        waiting = await self._store.run(with_scheduled)
         chosen = [each for each in idle if each.id not in waiting]
 
         def delete(catalogue: Catalogue, now: int) -> Catalogue:  # noqa: ARG001
-            still = {each.id for each in core.accesses.idle(catalogue)}
+            still = {each.id for each in self._accesses.idle(catalogue)}
             for each in chosen:
                 found: Entity | None = catalogue.entity(each.id)
                 if found is not None and found.id in still:
@@ -224,15 +236,15 @@ class Chores:
             return catalogue
 
         if chosen:
-            await core.catalogues.change(delete)
+            await self._catalogues.change(delete)
 
     async def _take_sample(self) -> None:
-        now = self._core.clock.steady()
+        now = self._clock.steady()
         if (slot := Span.TEN_MINUTES.slot(now)) != self._slot:
-            await self._core.store.run(lambda store: store.samples.take(now))
+            await self._store.run(lambda store: store.samples.take(now))
             self._slot = slot
 
     def _notify(self, sweep: Sweep) -> bool:
         """Wake receivers where messages arrived. Return whether there is more to do at once."""
-        self._core.arrivals.notify(sweep.arrived)
+        self._arrivals.notify(sweep.arrived)
         return sweep.more

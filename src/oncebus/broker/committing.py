@@ -20,9 +20,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncebus import amqp
+from oncebus.broker.admission import Admission
+from oncebus.broker.background import Background
+from oncebus.broker.bodies import Bodies
+from oncebus.broker.catalogues import Catalogues
+from oncebus.broker.clock import Clock
+from oncebus.broker.entrance import Entrance
 from oncebus.broker.errors import ServerBusy
+from oncebus.broker.idle import Accesses
 from oncebus.broker.pool import Pool
 from oncebus.broker.sending import Admitted, Incoming, Origin, admit
+from oncebus.broker.store_thread import StoreThread
+from oncebus.broker.tracing import Tracing
+from oncebus.broker.waiting import Progress
+from oncebus.broker.wakeups import Wakeups
 from oncebus.engine.store import Action, Changes, Outcome, Pending
 from oncebus.model.entities import NotFound, Queue, Topic
 from oncebus.model.entities.detection_keys import CountedId
@@ -30,7 +41,6 @@ from oncebus.model.messages import LARGEST_INLINE_BODY, TRANSACTION
 from oncebus.values.errors import NOT_READY
 
 if TYPE_CHECKING:
-    from oncebus.broker.core import Core
     from oncebus.broker.transactions import Transaction
 
 log = logging.getLogger(__name__)
@@ -63,8 +73,32 @@ class Collected:
 class Committer:
     """Commits the transactions of all clients. `left` is the last pending message of an earlier broker, 0 if none."""
 
-    def __init__(self, core: Core, left: int) -> None:
-        self.core = core
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        clock: Clock,
+        store: StoreThread,
+        accesses: Accesses,
+        entrance: Entrance,
+        bodies: Bodies,
+        background: Background,
+        wakeups: Wakeups,
+        progress: Progress,
+        tracing: Tracing,
+        admission: Admission,
+        left: int,
+    ) -> None:
+        self.catalogues = catalogues
+        self.clock = clock
+        self.store = store
+        self.accesses = accesses
+        self.entrance = entrance
+        self._bodies = bodies
+        self._background = background
+        self._wakeups = wakeups
+        self._progress = progress
+        self._tracing = tracing
+        self.admission = admission
         # The transactions that have begun to work, in that order, and the memory for their operations.
         self.working: dict[Transaction, None] = {}
         self.memory = Pool()
@@ -85,7 +119,7 @@ class Committer:
     async def commit(self, collected: Collected) -> None:
         """Commit a transaction. When this returns it is durable; if it raises, nothing of it happens."""
         # A commit that the caller cancels half way could not be finished.
-        await self.core.background.finish(self._commit(collected))
+        await self._background.finish(self._commit(collected))
 
     async def _commit(self, collected: Collected) -> None:
         sent, changes = collected.sent, collected.changes
@@ -96,7 +130,7 @@ class Committer:
             # Messages of earlier transactions cannot be appended: accepting more would fill the store without a bound.
             raise ServerBusy(NOT_READY)
         bodies = [each.body for one in sent for each in one.messages if len(each.body) > LARGEST_INLINE_BODY]
-        names = await self.core.bodies.write(bodies) if bodies else []
+        names = await self._bodies.write(bodies) if bodies else []
         try:
             admitted = self._admitted(sent, names)
             appended: Awaitable[object] = (
@@ -105,7 +139,7 @@ class Committer:
                 else self._enter(admitted)
             )
         except BaseException:
-            self.core.bodies.discard(names)
+            self._bodies.discard(names)
             raise
         await appended
 
@@ -114,7 +148,7 @@ class Committer:
 
         Return whether there is more to do.
         """
-        now = self.core.clock.passed()
+        now = self.clock.passed()
         while (first := next(iter(self.working), None)) is not None and first.is_late(now):
             first.time_out()
         while self._unappended:
@@ -129,21 +163,21 @@ class Committer:
         """Check all messages, and wait for the turn of each entity that has to wait."""
         entities, counts = self._checked(sent)
         for entity in entities.values():
-            await self.core.admission.turn(entity, *counts[entity.id])
+            await self.admission.turn(entity, *counts[entity.id])
 
     def _checked(self, sent: Sequence[Sent]) -> tuple[dict[int, Queue | Topic], dict[int, tuple[int, int]]]:
         """Return the entities, and for each the number and the size of its messages. Raises unless all have room."""
         entities: dict[int, Queue | Topic] = {}
         counts: dict[int, tuple[int, int]] = {}
         for one in sent:
-            entity, _ = self.core.admission.check(one.path, one.messages)
+            entity, _ = self.admission.check(one.path, one.messages)
             if entity.id != one.entity:
                 # Deleted and created again: the client sent to the one before.
                 raise NotFound(one.path)
             number, size = counts.get(entity.id, (0, 0))
             entities[entity.id], counts[entity.id] = entity, (number + len(one.messages), size + one.size)
         for entity in entities.values():
-            self.core.admission.check_room(entity, counts[entity.id][1])
+            self.admission.check_room(entity, counts[entity.id][1])
         return entities, counts
 
     def _admitted(self, sent: Sequence[Sent], names: Sequence[str]) -> list[Admitted]:
@@ -163,30 +197,29 @@ class Committer:
 
     def _enter(self, admitted: Sequence[Admitted]) -> asyncio.Future[int]:
         """Append messages. The future resolves to their commit."""
-        core, began = self.core, self.core.clock.passed()
-        rows, durable = core.entrance.submit(admitted)
+        began = self.clock.passed()
+        rows, durable = self.entrance.submit(admitted)
         durable.add_done_callback(
-            lambda done: None if done.cancelled() or done.exception() else core.tracing.accepted(rows, began)
+            lambda done: None if done.cancelled() or done.exception() else self._tracing.accepted(rows, began)
         )
         return durable
 
     async def _commit_changes(self, changes: Changes, admitted: Sequence[Admitted]) -> list[Pending]:
         """Make the changes and keep the messages, in one store transaction."""
-        core = self.core
         if admitted:
             # Raises while the clock is wrong: the messages could not be stamped.
-            core.clock.stamp()
+            self.clock.stamp()
         sent = [_pending(each) for each in admitted]
         for each in sent:
             # After the commit it would be too late to find that a message cannot be read.
             _incoming(each)
-        policies, now, began = core.catalogues.policies, core.clock.steady(), core.clock.passed()
-        pending = await core.store.run(lambda store: store.pending.commit(changes, sent, policies, now))
+        policies, now, began = self.catalogues.policies, self.clock.steady(), self.clock.passed()
+        pending = await self.store.run(lambda store: store.pending.commit(changes, sent, policies, now))
         settlements = [settlement for _, settlement, _ in changes.settlements]
-        core.tracing.settled(settlements, [Outcome.DONE] * len(settlements), began)
+        self._tracing.settled(settlements, [Outcome.DONE] * len(settlements), began)
         put_back = {entity for entity, each, _ in changes.settlements if each.action is not Action.COMPLETE}
         for entity in put_back:
-            core.chores.note_settled(entity)
+            self._wakeups.note_settled(entity)
         return pending
 
     async def _append_or_retry(self, pending: Sequence[Pending]) -> None:
@@ -205,14 +238,13 @@ class Committer:
             self._unappended.append(pending)
 
     async def _append(self, pending: Sequence[Pending]) -> None:
-        core = self.core
-        body_ids = await core.bodies.ids(
-            [each.body_file for each in pending if each.body_file and core.catalogues.counts_bodies(each.entity)]
+        body_ids = await self._bodies.ids(
+            [each.body_file for each in pending if each.body_file and self.catalogues.counts_bodies(each.entity)]
         )
         admitted = self._admit_pending(pending, body_ids)
-        commit = await self._enter(admitted) if admitted else core.entrance.acceptor.last_commit
+        commit = await self._enter(admitted) if admitted else self.entrance.acceptor.last_commit
         # Nobody has to wait until the store knows.
-        core.background.start(self._report_or_retry(pending, commit))
+        self._background.start(self._report_or_retry(pending, commit))
 
     async def _report_or_retry(self, pending: Sequence[Pending], commit: int) -> None:
         try:
@@ -223,12 +255,12 @@ class Committer:
 
     async def _report(self, pending: Sequence[Pending], commit: int) -> None:
         """Tell the store which messages have been appended. Until then, the next broker would append them again."""
-        await self.core.store.run(lambda store: store.pending.end(pending, commit))
+        await self.store.run(lambda store: store.pending.end(pending, commit))
 
     def _admit_pending(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Admitted]:
         admitted: list[Admitted] = []
         for each in pending:
-            entity = self.core.catalogues.current.entity(each.entity)
+            entity = self.catalogues.current.entity(each.entity)
             if isinstance(entity, Queue | Topic):
                 # An entity that was deleted since leaves nothing.
                 message = _incoming(each)._replace(body_id=body_ids.get(each.body_file or ""))
@@ -238,12 +270,12 @@ class Committer:
 
     async def _resume(self) -> bool:
         """Append messages that an earlier broker committed but did not append. Return whether there is more to do."""
-        core, left, resumed = self.core, self._left, self._resumed
-        if not core.progress.has_recovered:
+        left, resumed = self._left, self._resumed
+        if not self._progress.has_recovered:
             # It may have appended messages without reporting them. Once the store has ingested them, it knows them.
             return False
-        appended = core.entrance.acceptor.last_commit
-        pending = await core.store.run(lambda store: store.pending.next(resumed, left, appended))
+        appended = self.entrance.acceptor.last_commit
+        pending = await self.store.run(lambda store: store.pending.next(resumed, left, appended))
         if not pending:
             self._left = 0
             return False

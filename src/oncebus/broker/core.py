@@ -20,12 +20,15 @@ from oncebus.broker.entrance import Entrance
 from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.ingest import Ingester
 from oncebus.broker.latencies import Latencies
+from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.refusals import Refusals
+from oncebus.broker.requeue import Requeuer
 from oncebus.broker.sending import SequenceNumbers
 from oncebus.broker.shares import Shares
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.tracing import Tracing
 from oncebus.broker.waiting import Arrivals, Progress
+from oncebus.broker.wakeups import Wakeups
 from oncebus.engine.engine import Engine
 from oncebus.engine.store import Store
 from oncebus.model.entities import Catalogue, Entity, Namespace, Subscription
@@ -75,6 +78,7 @@ class Core:
             changed=self._note_change,
         )
         self.tracing = Tracing(self.catalogues)
+        self.wakeups = Wakeups(self.catalogues, self.arrivals)
         use = Use(self.accesses, self.arrivals, passed)
         shares = Shares(passed, lambda entity: use.is_alone(entity, self.catalogues.current))
         sizes = {entity: store.entities.size(entity) for entity in self.catalogues.policies}
@@ -96,9 +100,55 @@ class Core:
             self.bodies,
         )
         self.admission = Admission(self.catalogues, self.accounting, self.accesses)
-        self.committer = Committer(self, store.pending.last())
-        self.ingester = Ingester(self, silent_for)
-        self.chores = Chores(self)
+        self.committer = Committer(
+            self.catalogues,
+            self.clock,
+            self.store,
+            self.accesses,
+            self.entrance,
+            self.bodies,
+            self.background,
+            self.wakeups,
+            self.progress,
+            self.tracing,
+            self.admission,
+            store.pending.last(),
+        )
+        self.ingester = Ingester(
+            self.catalogues,
+            self.clock,
+            self.store,
+            self.arrivals,
+            self.accounting,
+            self.entrance,
+            self.background,
+            self.wakeups,
+            self.progress,
+            self.tracing,
+            threads,
+            engine,
+            silent_for,
+        )
+        self.requeue = Requeuer(
+            self.catalogues, self.store, self.accounting, self.accesses, self.entrance, self.bodies, self.progress
+        )
+        self.chores = Chores(
+            self.catalogues,
+            self.clock,
+            self.store,
+            self.arrivals,
+            self.accounting,
+            self.accesses,
+            self.entrance,
+            self.bodies,
+            self.background,
+            self.committer,
+            self.wakeups,
+            self.requeue,
+        )
+        self.pipeline = PipelineState(
+            self.clock, self.accounting, self.entrance, self.progress, self.ingester, self.chores
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
 

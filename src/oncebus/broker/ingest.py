@@ -7,19 +7,26 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.broker.tracing import Reporter, Tracer
+from oncebus.broker.accounting import Accounting
+from oncebus.broker.background import Background
+from oncebus.broker.catalogues import Catalogues
+from oncebus.broker.clock import Clock
+from oncebus.broker.entrance import Entrance
+from oncebus.broker.store_thread import StoreThread
+from oncebus.broker.tracing import Reporter, Tracer, Tracing
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
+from oncebus.broker.waiting import Arrivals, Progress
+from oncebus.broker.wakeups import Wakeups
+from oncebus.engine.engine import Engine
 from oncebus.engine.outbox import Entry
 from oncebus.engine.store import IngestReport, Store
+from oncebus.values.threads import Threads
 from oncebus.values.watching import POLL_SECONDS, Watch
-
-if TYPE_CHECKING:
-    from oncebus.broker.core import Core
 
 IDLE_POLL_SECONDS = 0.02
 """How often to poll the outbox, if it has to be polled, while nothing is in the pipeline."""
@@ -70,11 +77,37 @@ class Ingester:
     Waiting entries are ingested together, because a store transaction costs as much as hundreds of rows.
     """
 
-    def __init__(self, core: Core, silent_for: float) -> None:
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        clock: Clock,
+        store: StoreThread,
+        arrivals: Arrivals,
+        accounting: Accounting,
+        entrance: Entrance,
+        background: Background,
+        wakeups: Wakeups,
+        progress: Progress,
+        tracing: Tracing,
+        threads: Threads,
+        engine: Engine,
+        silent_for: float,
+    ) -> None:
         """The pipeline counts as having been silent for `silent_for` seconds."""
-        self._core = core
-        self._results = core.engine.results
-        self._reporter = Reporter(core.engine.log)
+        self._catalogues = catalogues
+        self._clock = clock
+        self._store = store
+        self._arrivals = arrivals
+        self._accounting = accounting
+        self._entrance = entrance
+        self._background = background
+        self._wakeups = wakeups
+        self._progress = progress
+        self._tracing = tracing
+        self._threads = threads
+        self._engine = engine
+        self._results = self._engine.results
+        self._reporter = Reporter(self._engine.log)
         # Called after each outbox entry that the store has ingested.
         self.watchers: list[Callable[[IngestReport], None]] = []
         self.batches = Batches()
@@ -90,7 +123,7 @@ class Ingester:
     @property
     def lag(self) -> int:
         """Return how many commits wait for the pipeline."""
-        return self._core.entrance.acceptor.last_commit - self._core.progress.position
+        return self._entrance.acceptor.last_commit - self._progress.position
 
     async def run(self) -> None:
         """Ingest entries until cancelled."""
@@ -103,11 +136,10 @@ class Ingester:
 
     async def _step(self, watch: Watch) -> None:
         """Ingest the next entries, or wait for one."""
-        core = self._core
         try:
             if self._deleting is not None and self._deleting.done():
                 await self._deleted()
-            entries = self._results.next_entries(core.progress.position) if self.lag else []
+            entries = self._results.next_entries(self._progress.position) if self.lag else []
             if entries:
                 last = await self._ingest_some(entries)
                 self.trouble.over()
@@ -124,11 +156,11 @@ class Ingester:
 
     def _check_for_gap(self) -> None:
         """Raise `DataMismatch` if the next entry can never come, because a later one is already there."""
-        now, position = time.monotonic(), self._core.progress.position
+        now, position = time.monotonic(), self._progress.position
         if not self.lag or now < self._next_check:
             return
         self._next_check = now + CHECK_SECONDS
-        self._core.engine.check_results(position)
+        self._engine.check_results(position)
 
     async def _ingest_some(self, entries: Sequence[Entry]) -> Entry:
         """Ingest the first of these entries, or several if they are small. Return the last of them."""
@@ -141,49 +173,47 @@ class Ingester:
             return await self._ingest(entries[:1])
 
     async def _ingest(self, entries: Sequence[Entry]) -> Entry:
-        core = self._core
-        rows, some, published = await core.threads.run(_first_rows, entries)
+        rows, some, published = await self._threads.run(_first_rows, entries)
         last = some[-1]
         after = entries[0].after
-        policies, now = core.catalogues.policies, core.clock.steady()
-        if behind := core.clock.behind():
+        policies, now = self._catalogues.policies, self._clock.steady()
+        if behind := self._clock.behind():
             rows = _expiring_later(rows, behind)
 
         def ingest(store: Store) -> tuple[IngestReport, dict[int, int]]:
             report = store.entries.ingest(rows, after + 1, last.last, policies, now)
             return report, {entity: store.entities.size(entity) for entity in report.counted}
 
-        report, sizes = await core.store.run(ingest)
+        report, sizes = await self._store.run(ingest)
         # By the wall clock, because files have no other: a step of the clock only spoils a figure.
         since_judged = max(time.time_ns() // 1000 - published, 0)
-        core.accounting.note_sizes(sizes)
+        self._accounting.note_sizes(sizes)
         self._note_ingested(last.last, report, len(some), rows.num_rows, since_judged)
         self._ingested.append(last.last)
-        if (tracer := core.tracing.tracer) is not None:
+        if (tracer := self._tracing.tracer) is not None:
             # A stop waits for it.
-            await core.background.finish(self._report(tracer, rows, some))
+            await self._background.finish(self._report(tracer, rows, some))
         return last
 
     async def _report(self, tracer: Tracer, rows: pa.Table, entries: Sequence[Entry]) -> None:
-        await self._core.threads.run(self._reporter.report, tracer, self._core.catalogues.current, rows, entries)
+        await self._threads.run(self._reporter.report, tracer, self._catalogues.current, rows, entries)
 
     def _note_ingested(self, commit: int, report: IngestReport, entries: int, rows: int, since_judged: int) -> None:
         """Record that the store has ingested everything up to a commit.
 
         It took `entries` with a total of `rows`, which were complete for `since_judged` microseconds.
         """
-        core = self._core
         self.last_ingest_at = time.monotonic()
-        commits = commit - core.progress.position
-        core.progress.reach(commit)
-        waited = core.accounting.take(commit, since_judged)
+        commits = commit - self._progress.position
+        self._progress.reach(commit)
+        waited = self._accounting.take(commit, since_judged)
         ingesting = min(since_judged, waited)
-        self.batches.add(IngestedBatch(core.clock.passed(), entries, commits, rows, waited, ingesting))
-        core.arrivals.notify(report.arrived)
+        self.batches.add(IngestedBatch(self._clock.passed(), entries, commits, rows, waited, ingesting))
+        self._arrivals.notify(report.arrived)
         for watch in self.watchers:
             watch(report)
         if report.to_requeue or report.scheduled:
-            core.chores.wake()
+            self._wakeups.wake_chores()
 
     async def _deleted(self) -> None:
         """Wait for the last deletion, if any. Raises its error."""
@@ -194,11 +224,11 @@ class Ingester:
     async def _delete(self, last: Entry) -> None:
         """Delete entries and commits, given the last ingested entry."""
         # Keep this entry until the next one: it shows a restarted pipeline how far the last one came.
-        await self._core.threads.run(self._results.delete_up_to, last.after)
+        await self._threads.run(self._results.delete_up_to, last.after)
         if len(self._ingested) == self._ingested.maxlen:
             # Keep the commits of the newest batches: Spark may run these again.
-            await self._core.entrance.acceptor.forget_up_to(self._ingested[0])
-            await self._core.catalogues.forget_up_to(self._ingested[0])
+            await self._entrance.acceptor.forget_up_to(self._ingested[0])
+            await self._catalogues.forget_up_to(self._ingested[0])
 
 
 def _first_rows(entries: Sequence[Entry]) -> tuple[pa.Table, Sequence[Entry], int]:

@@ -178,7 +178,7 @@ class Receiving(BrokerBase):
             outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
         self._core.tracing.settled(settlements, outcomes, began)
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
-            self._core.chores.note_settled(entity.id)
+            self._core.wakeups.note_settled(entity.id)
         return outcomes
 
     def when_rolled_back(self, token: bytes, then: Callable[[], object]) -> None:

@@ -7,10 +7,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from oncebus import amqp
 from oncebus.amqp.types import DecodeError, EncodeError
+from oncebus.broker.accounting import Accounting
+from oncebus.broker.bodies import Bodies
+from oncebus.broker.catalogues import Catalogues
+from oncebus.broker.entrance import Entrance
+from oncebus.broker.idle import Accesses
 from oncebus.broker.sending import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -20,20 +24,34 @@ from oncebus.broker.sending import (
     check,
     check_quota,
 )
+from oncebus.broker.store_thread import StoreThread
+from oncebus.broker.waiting import Progress
 from oncebus.engine.store import Message, Requeue, RequeueKind, Store
 from oncebus.model.entities import EntityError, NotFound, Queue, Topic
 from oncebus.model.entities.detection_keys import CountedId
 from oncebus.model.messages import partition_in
 
-if TYPE_CHECKING:
-    from oncebus.broker.core import Core
-
 
 class Requeuer:
     """Appends messages that leave the store, in steps of bounded length. One step runs at a time."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        store: StoreThread,
+        accounting: Accounting,
+        accesses: Accesses,
+        entrance: Entrance,
+        bodies: Bodies,
+        progress: Progress,
+    ) -> None:
+        self._catalogues = catalogues
+        self._store = store
+        self._accounting = accounting
+        self._accesses = accesses
+        self._entrance = entrance
+        self._bodies = bodies
+        self._progress = progress
         self._stepping = asyncio.Lock()
         self._has_begun = False
         # (messages, commit) that are in the inbox and not yet reported to the store.
@@ -45,20 +63,19 @@ class Requeuer:
             return await self._step()
 
     async def _step(self) -> bool:
-        core = self._core
-        if not core.progress.has_recovered:
+        if not self._progress.has_recovered:
             # An earlier run may have appended messages and crashed before it reported them to the store. Wait until
             # the store has ingested them, or they would be appended twice.
             return False
         await self._report()
-        if not core.accounting.has_room:
+        if not self._accounting.has_room:
             # The messages are just as safe in the store. Continue when the pipeline has processed some of its backlog.
             return False
-        policies, appended = core.catalogues.policies, core.entrance.acceptor.last_commit
+        policies, appended = self._catalogues.policies, self._entrance.acceptor.last_commit
         if not self._has_begun:
-            await core.store.run(lambda store: store.requeues.begin(appended))
+            await self._store.run(lambda store: store.requeues.begin(appended))
             self._has_begun = True
-        batch = await core.store.run(lambda store: store.requeues.next_batch(policies, appended))
+        batch = await self._store.run(lambda store: store.requeues.next_batch(policies, appended))
         by_target: dict[int, list[Requeue]] = {}
         for requeue in batch:
             by_target.setdefault(requeue.target, []).append(requeue)
@@ -67,15 +84,14 @@ class Requeuer:
         return bool(batch)
 
     async def _append(self, target: int, requeues: list[Requeue]) -> None:
-        core = self._core
         accepted: list[Requeue] = []
         refused: list[tuple[Requeue, str, str]] = []
         admitted: list[Admitted] = []
         added = 0
         names = [each.message.body_file for each in requeues if each.message.body_file is not None]
-        body_ids = await core.bodies.ids(names) if names and core.catalogues.counts_bodies(target) else {}
+        body_ids = await self._bodies.ids(names) if names and self._catalogues.counts_bodies(target) else {}
         for requeue in requeues:
-            if requeue.message.entity not in core.catalogues.policies:
+            if requeue.message.entity not in self._catalogues.policies:
                 # The entity was deleted meanwhile, with its messages. Nothing of it may be appended any more.
                 continue
             try:
@@ -88,9 +104,9 @@ class Requeuer:
                 admitted.append(one)
                 added += one.message.size
         if admitted:
-            _, appended = core.entrance.submit(admitted)
+            _, appended = self._entrance.submit(admitted)
             for used in {target, *(requeue.message.entity for requeue in accepted)}:
-                core.accesses.note(used)
+                self._accesses.note(used)
             self._appended.append((accepted, await appended))
             await self._report()
         if refused:
@@ -99,7 +115,7 @@ class Requeuer:
                 for requeue, reason, text in refused:
                     store.requeues.refuse([requeue], reason, text)
 
-            await core.store.run(refuse)
+            await self._store.run(refuse)
 
     async def _report(self) -> None:
         """Tell the store which messages have been appended.
@@ -107,13 +123,13 @@ class Requeuer:
         They must not be appended again before the store knows that.
         """
         while self._appended:
-            self._core.accounting.note_sizes(await self._core.store.run(partial(_note_requeued, *self._appended[0])))
+            self._accounting.note_sizes(await self._store.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
 
     def _admit(self, requeue: Requeue, added: int, body_ids: Mapping[str, CountedId]) -> Admitted:
         """Return the message to append, unless its target rejects it. `added` bytes go there before it."""
-        core, message = self._core, requeue.message
-        target = core.catalogues.current.entity(requeue.target)
+        message = requeue.message
+        target = self._catalogues.current.entity(requeue.target)
         if not isinstance(target, Queue | Topic):
             raise NotFound(str(requeue.target))
         is_judged, is_dead = requeue.kind is RequeueKind.DUE, requeue.kind is RequeueKind.FORWARD_DEAD_LETTER
@@ -131,8 +147,8 @@ class Requeuer:
             body_id=body_ids.get(message.body_file or ""),
         )
         if not is_judged:
-            check(target, core.catalogues.current.namespace, [incoming])
-            check_quota(target, core.accounting.held(target) + added, incoming.size)
+            check(target, self._catalogues.current.namespace, [incoming])
+            check_quota(target, self._accounting.held(target) + added, incoming.size)
         # Dead letters do not expire: the target gives a forwarded one a new time to live.
         expires = None if is_dead else message.expires
         origin = Origin(message.entity, message.sequence, requeue.hops, expires)

@@ -166,7 +166,7 @@ class Transaction:
             self._collected = Collected()
             # Only now: a client may declare a transaction before it has a key.
             self._key = key
-            self._since = self._committer.core.clock.passed()
+            self._since = self._committer.clock.passed()
             self._committer.working[self] = None
 
     def end(self) -> None:
@@ -211,7 +211,7 @@ class Transaction:
         """Return the operations that the transaction has collected so far. Raises if it has ended or failed."""
         if self._is_over:
             raise UnknownTransaction
-        if self._failure is None and self.is_late(self._committer.core.clock.passed()):
+        if self._failure is None and self.is_late(self._committer.clock.passed()):
             self.time_out()
         if self._failure is not None:
             raise RolledBack(self._failure)
@@ -321,8 +321,8 @@ class Work:
         key: Hashable,
     ) -> None:
         self.transaction = transaction
-        self._core = committer.core
-        self._admission = committer.core.admission
+        self._committer = committer
+        self._admission = committer.admission
         self._see_sends = see_sends
         self._via = via
         self._is_open = True
@@ -374,7 +374,7 @@ class Work:
         self._admission.check_room(entity, size + sum(each.size for each in collected.sent if each.entity == entity.id))
         self.transaction.hold(size + _CHANGE_BYTES * len(messages))
         complete = [with_id(message) for message in messages]
-        numbers = [self._core.entrance.number(entity, message) for message, _ in complete] if in_advance else None
+        numbers = [self._committer.entrance.number(entity, message) for message, _ in complete] if in_advance else None
         collected.sent.append(
             Sent(path, entity.id, [message for message, _ in complete], [own for _, own in complete], size, numbers)
         )
@@ -388,15 +388,15 @@ class Work:
         Return an outcome for each. A settlement can still fail if its lock is lost before the commit.
         """
         changes = self.transaction.collected().changes
-        entity = addresses.holding(self._core.catalogues.current, address)
+        entity = addresses.holding(self._committer.catalogues.current, address)
         self.transaction.join(entity, self._via, sends=False)
         self._check_count(len(changes.settlements) + len(settlements))
         self.transaction.hold(sum(_size_of(each) for each in settlements))
         # The entity may be deleted meanwhile.
-        now, is_partitioned = self._core.clock.steady(), self._core.catalogues.policies[entity.id].partitioned
-        self._core.accesses.note_use(entity)
+        now, is_partitioned = self._committer.clock.steady(), self._committer.catalogues.policies[entity.id].partitioned
+        self._committer.accesses.note_use(entity)
         taken = self.transaction.enlist([each.token for each in settlements])
-        found = await self._core.store.run(
+        found = await self._committer.store.run(
             lambda store: store.locks.check_settlements(entity.id, settlements, now, session)
         )
         changes = self.transaction.collected().changes
@@ -418,14 +418,14 @@ class Work:
         Return an outcome for each; it can still fail if a message falls due before the commit.
         """
         changes = self.transaction.collected().changes
-        entity = addresses.sendable(self._core.catalogues.current, path)
+        entity = addresses.sendable(self._committer.catalogues.current, path)
         self.transaction.join(entity, self._via, sends=False)
         if entity.enable_partitioning:
             self.transaction.keep_to(entity, map(partition_in, sequences))
         self._check_count(len(changes.cancelled) + len(sequences))
         self.transaction.hold(_CHANGE_BYTES * len(sequences))
         await self._see_sends(entity)
-        outcomes = await self._core.store.run(lambda store: store.scheduled.check(entity.id, sequences))
+        outcomes = await self._committer.store.run(lambda store: store.scheduled.check(entity.id, sequences))
         changes = self.transaction.collected().changes
         self._check_outcomes(outcomes)
         changes.cancelled += [(entity.id, sequence) for sequence in sequences]
@@ -434,15 +434,15 @@ class Work:
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         changes = self.transaction.collected().changes
-        entity = self._core.catalogues.current.entity(lock.entity)
+        entity = self._committer.catalogues.current.entity(lock.entity)
         if entity is not None:
             self.transaction.join(entity, self._via, sends=False)
-            if self._core.catalogues.policies[entity.id].partitioned:
+            if self._committer.catalogues.policies[entity.id].partitioned:
                 self.transaction.keep_to(entity, [decided_partition(lock.session, None, None, detects=False)])
         self._check_count(len(changes.states) + 1)
         self.transaction.hold(_CHANGE_BYTES + len(state or b""))
-        now = self._core.clock.steady()
-        await self._core.store.run(lambda store: store.sessions.check(lock, now))
+        now = self._committer.clock.steady()
+        await self._committer.store.run(lambda store: store.sessions.check(lock, now))
         self.transaction.collected().changes.states.append((lock, state))
 
     def _check_count(self, count: int) -> None:

@@ -261,7 +261,7 @@ def test_a_scheduled_message_comes_when_it_is_due(tmp_path: Path) -> None:
         await front.send("orders", MessageId="1", ScheduledEnqueueTimeUtc="Mon, 21 Sep 2026 14:14:20 GMT")
         assert await front.take_all("orders") == []
         front.time.advance(60)
-        front.core.chores.wake()
+        front.core.wakeups.wake_chores()
         answer = await front.take("orders")
         assert answer.properties["EnqueuedTimeUtc"] == "Mon, 21 Sep 2026 14:14:20 GMT"
 
