@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,3 +67,14 @@ def come_back(store: Store, policies: Mapping[int, Policy], first_sequence: int,
         store.requeues.end(requeues, commit)
     rows = [again(each, number, time=now) for number, each in enumerate(requeues, start=first_sequence)]
     take(store, rows, policies, now)
+
+
+def check_contents(store: Store) -> tuple[int, int]:
+    """Compare contents and their counts with the messages. Return how many contents there are, and how many shared."""
+    execute = store._connection.execute
+    used = Counter(content for (content,) in execute("SELECT content FROM message"))
+    assert {abs(content) for content in used} == {id_ for (id_,) in execute("SELECT id FROM content")}
+    assert all(number == 1 for content, number in used.items() if content > 0)
+    shared = dict(execute("SELECT content, copies FROM shared").fetchall())
+    assert shared == {-content: number for content, number in used.items() if content < 0}
+    return len(used), len(shared)

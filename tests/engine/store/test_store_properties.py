@@ -34,7 +34,7 @@ from oncebus.engine.store import (
     SubQueue,
 )
 from tests.engine.store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
-from tests.engine.store.store_rows import SECOND, again, entry
+from tests.engine.store.store_rows import SECOND, again, check_contents, entry
 from tests.properties import examples
 
 
@@ -433,6 +433,10 @@ class StoreMachine(Model, RuleBasedStateMachine):
                 assert counts.transfer == 0
                 assert self.store.entities.size(entity) == 100 * len(own)
             raise Undone
+
+    @invariant()
+    def each_message_has_its_content_and_nothing_is_left_over(self) -> None:
+        check_contents(self.store)
 
     @initialize()
     def start(self) -> None:

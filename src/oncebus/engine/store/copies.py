@@ -5,7 +5,7 @@ All of it is computed on whole columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,9 @@ from oncebus.model.messages import PARTITION_SHIFT, TRANSACTION, Fate
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+
+LEAST_SHARED = 1024
+"""Copies of a message share its content from this size on: counting references costs as much as some 1,000 bytes."""
 
 
 def integers(rows: pa.Table, name: str) -> Ints:
@@ -166,8 +169,8 @@ class Copies:
             for session, matters in zip(sessions, self._in_session.tolist(), strict=True)
         ]
 
-    def messages(self, first_id: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of table `message`, for `Messages.insert`."""
+    def messages(self, first_id: int, contents: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of table `message`, for `MessageTable.insert`, with the ids of their contents."""
         rows = self._rows
         dead = self.sub_queue == SubQueue.DEAD_LETTER
         source: list[Any] = [None] * self.count
@@ -191,14 +194,39 @@ class Copies:
             source,
             values(rows, "origin_entity"),
             values(rows, "body_file"),
+            contents,
             strict=True,
         )
 
-    def contents(self, first_id: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of table `content`, for `Messages.insert`."""
+    def contents(self, first_id: int) -> tuple[list[int], Iterable[tuple[Any, ...]], list[tuple[int, int]]]:
+        """Return the id of each copy's content, the rows of table `content`, and those of table `shared`.
+
+        Copies of a message with the same content share it if it is large. Then the id is negative for all of them.
+        """
         names = ("message_id", "session", "partition_key", "head", "body")
         columns = [values(self._rows, name) for name in names]
-        return zip(range(first_id, first_id + self.count), *columns, strict=True)
+        ids = list(range(first_id, first_id + self.count))
+        position = integers(self._rows, "position")
+        # All copies of a message follow each other.
+        is_next = np.append(position[1:] == position[:-1], False)
+        can_share = (is_next | np.roll(is_next, 1)) & (self.size >= LEAST_SHARED)
+        rows = zip(ids, *columns, strict=True)
+        if not can_share.any():
+            return ids, rows, []
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        positions, all_rows = position.tolist(), list(rows)
+        for index in np.flatnonzero(can_share).tolist():
+            alike.setdefault((positions[index], *all_rows[index][1:]), []).append(index)
+        shared: list[tuple[int, int]] = []
+        again: set[int] = set()
+        for copies in alike.values():
+            if len(copies) > 1:
+                content = ids[copies[0]]
+                shared.append((content, len(copies)))
+                again.update(copies[1:])
+                for index in copies:
+                    ids[index] = -content
+        return ids, [row for index, row in enumerate(all_rows) if index not in again], shared
 
     def held(self) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield (entity, sub-queue, stage, copies, bytes) for each sub-queue and stage that gets copies."""

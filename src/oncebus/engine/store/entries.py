@@ -128,7 +128,8 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
         return
     first_id = tables.messages.next_id()
     try:
-        tables.messages.insert(copies.messages(first_id), copies.contents(first_id))
+        ids, contents, shared = copies.contents(first_id)
+        tables.messages.insert(copies.messages(first_id, ids), contents, shared)
     except Conflict as error:
         raise EntryRefused(f"Entry has a sequence number that its entity already holds: {error}.") from error
     for place in copies.held():

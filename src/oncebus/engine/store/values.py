@@ -85,7 +85,10 @@ _STATES: dict[int, State] = {
 
 
 class Copy(NamedTuple):
-    """A message without its content. `session_key` is empty if the entity does not require sessions."""
+    """A message without its content. `session_key` is empty if the entity does not require sessions.
+
+    `content` is the id of its content, negative if it shares that with other copies.
+    """
 
     id: int
     entity: int
@@ -102,6 +105,7 @@ class Copy(NamedTuple):
     locked_until: int | None
     token: bytes | None
     body_file: str | None
+    content: int
 
 
 class Message(NamedTuple):
@@ -127,6 +131,7 @@ class Message(NamedTuple):
     locked_until: int | None
     token: bytes | None
     body_file: str | None
+    content: int
     enqueued_sequence: int
     reason: str | None
     description: str | None

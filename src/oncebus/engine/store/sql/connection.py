@@ -18,7 +18,8 @@ _PAGE_BYTES = 4096
 _CACHE_KIB = 64 * 1024
 _PAGES_BEFORE_CHECKPOINT = 8192
 _LARGEST_IDLE_LOG = 64 * 1024 * 1024
-_TOGETHER = (500, 100, 20, 5, 1)
+_TOGETHER = tuple(2**power for power in range(9, -1, -1))
+_STATEMENTS_KEPT = 256
 _T = TypeVar("_T")
 
 Execute = Callable[..., sqlite3.Cursor]
@@ -43,6 +44,17 @@ def portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
             at += size
 
 
+def lists(values: Sequence[_T]) -> Iterator[tuple[str, Sequence[_T]]]:
+    """Split values for conditions with IN. Yield the placeholders and the values for each statement.
+
+    The lists have few different lengths: the last value fills up the last list.
+    """
+    for at in range(0, len(values), _TOGETHER[0]):
+        some = values[at : at + _TOGETHER[0]]
+        length = 1 << (len(some) - 1).bit_length()
+        yield ", ".join("?" * length), [*some, *[some[-1]] * (length - len(some))]
+
+
 class Connection:
     """Runs statements, with `execute` and `executemany`, and transactions.
 
@@ -64,7 +76,9 @@ class Connection:
     def open(cls, path: str | os.PathLike[str], start: int) -> Self:
         """Open the file, or create it. A new store gets the position `start`."""
         path = os.fspath(path)
-        database = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        database = sqlite3.connect(
+            path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=_STATEMENTS_KEPT
+        )
         try:
             database.create_function("session_key", 1, _session_key, deterministic=True)
             # SQLite holds the lock as long as the file is open, so that no second gateway can write to it.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from operator import add
 
-from oncebus.engine.store.sql.connection import Connection, portions
+from oncebus.engine.store.sql.connection import Connection, lists
 from oncebus.engine.store.values import NAMESPACE, Counts, Stage, SubQueue
 
 COPIES = "copies"
@@ -123,12 +123,11 @@ class Counters:
         # A sample compares with the values from before.
         self._table_values(NAMESPACE)
         self._write()
-        for some in portions(entities):
-            marks = ", ".join("?" * len(some))
+        for marks, some in lists(entities):
             self._connection.execute(
-                f"{_INSERT} SELECT {NAMESPACE}, {_TOTALS} FROM counter WHERE entity IN ({marks}) {_ADD}", tuple(some)
+                f"{_INSERT} SELECT {NAMESPACE}, {_TOTALS} FROM counter WHERE entity IN ({marks}) {_ADD}", some
             )
-            self._connection.execute(f"DELETE FROM counter WHERE entity IN ({marks})", tuple(some))
+            self._connection.execute(f"DELETE FROM counter WHERE entity IN ({marks})", some)
         for entity in (*entities, NAMESPACE):
             self._known.pop(entity, None)
         for entity in entities:

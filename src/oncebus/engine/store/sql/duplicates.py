@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oncebus.engine.store.sql.connection import Connection, portions
+from oncebus.engine.store.sql.connection import Connection, lists
 from oncebus.engine.store.values import Duplicate
 
 _COLUMNS = ", ".join(Duplicate._fields)
@@ -71,11 +71,11 @@ class DuplicateTable:
         Reads only duplicates with numbers above `after` and up to `through`.
         """
         found: list[tuple[int, int]] = []
-        for some in portions(message_ids):
+        for marks, some in lists(message_ids):
             # The index `dropped_id` finds the ids and, within each, the numbers.
             found += self._execute(
                 "SELECT sequence, original_sequence FROM dropped WHERE entity = ? "
-                f"AND message_id IN ({', '.join('?' * len(some))}) AND number > ? AND number <= ? "
+                f"AND message_id IN ({marks}) AND number > ? AND number <= ? "
                 "AND original_sequence IS NOT NULL",
                 (entity, *some, after, through),
             )

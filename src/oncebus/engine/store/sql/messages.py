@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from oncebus.engine.store.sql.body_files import BodyFileTable
-from oncebus.engine.store.sql.connection import Connection, Execute, portions
+from oncebus.engine.store.sql.connection import Connection, Execute, lists
 from oncebus.engine.store.sql.counters import Counters
 from oncebus.engine.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
 from oncebus.model.entities.names import session_key
 
+_SPLIT = 2**62
+COPY = ", ".join(Copy._fields)
 _COPY = ", ".join(f"m.{name}" for name in Copy._fields)
 _FULL = (
     f"{_COPY}, m.enqueued_sequence, m.reason, m.description, m.source, m.origin, "
     "c.message_id, c.session, c.partition_key, c.head, c.body"
 )
-_READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id
+_READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = abs(m.content)
     WHERE m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.session_key = ? ORDER BY m.sequence LIMIT ?"""
 
 
@@ -38,18 +40,17 @@ def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
     return found
 
 
-def marks(number: int) -> str:
-    """Return the placeholders of a statement for a number of values."""
+def _marks(number: int) -> str:
     return ", ".join("?" * number)
 
 
-def copy_where(execute: Execute, condition: str, values: tuple[Any, ...]) -> Copy | None:
+def copy_where(execute: Execute, condition: str, values: Sequence[Any]) -> Copy | None:
     """Return the first message for which a condition on table `message`, called m, holds."""
     row = execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values).fetchone()
     return None if row is None else Copy._make(row)
 
 
-def copies_where(execute: Execute, condition: str, values: tuple[Any, ...]) -> list[Copy]:
+def copies_where(execute: Execute, condition: str, values: Sequence[Any]) -> list[Copy]:
     """Return the messages for which a condition on table `message`, called m, holds."""
     return list(map(Copy._make, execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values)))
 
@@ -67,26 +68,33 @@ class MessageTable:
         """Return an id above all ids in use."""
         return int(self._execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0])
 
-    def insert(self, messages: Iterable[tuple[Any, ...]], contents: Iterable[tuple[Any, ...]]) -> None:
-        """Add rows in the layout of `oncebus.engine.store.entry`. The caller must update the counters."""
+    def insert(
+        self,
+        messages: Iterable[tuple[Any, ...]],
+        contents: Iterable[tuple[Any, ...]],
+        shared: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        """Add rows in the layout of `oncebus.engine.store.copies`. The caller must update the counters."""
         self._connection.execute_values(
             "INSERT INTO message (id, entity, sub_queue, stage, session_key, sequence, enqueued_sequence, enqueued, "
-            "expires, scheduled, hops, size, reason, description, source, origin, body_file, deliveries) VALUES",
-            f"({marks(17)}, 0)",
+            "expires, scheduled, hops, size, reason, description, source, origin, body_file, content, deliveries) "
+            "VALUES",
+            f"({_marks(18)}, 0)",
             messages,
         )
         self._connection.execute_values(
             "INSERT INTO content (id, message_id, session, partition_key, head, body) VALUES",
-            f"({marks(6)})",
+            f"({_marks(6)})",
             contents,
         )
+        self._connection.execute_values("INSERT INTO shared (content, copies) VALUES", "(?, ?)", shared)
 
     def schedule(self, row: Quarantined, key: str, when: int) -> None:
         """Turn a quarantined row into a scheduled message. The caller must update the counters."""
         id_, waits = self.next_id(), (SubQueue.MAIN, Stage.SCHEDULED)
         placed = (id_, row.entity, *waits, key, row.sequence, row.sequence, row.time)
         self.insert(
-            [(*placed, None, when, 0, row.size, None, None, None, None, row.body_file)],
+            [(*placed, None, when, 0, row.size, None, None, None, None, row.body_file, id_)],
             [(id_, row.message_id, row.session, row.partition_key, row.head, row.body)],
         )
 
@@ -112,7 +120,9 @@ class MessageTable:
 
     def full(self, id_: int) -> Message:
         """Return a message with its content."""
-        row = self._execute(f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE m.id = ?", (id_,))
+        row = self._execute(
+            f"SELECT {_FULL} FROM message m JOIN content c ON c.id = abs(m.content) WHERE m.id = ?", (id_,)
+        )
         return Message._make(row.fetchone())
 
     def from_sequence(
@@ -133,7 +143,7 @@ class MessageTable:
             condition += " AND m.session_key = ?" if sub_queue == SubQueue.MAIN else " AND session_key(c.session) = ?"
             more.append(session_key(session))
         rows = self._execute(
-            f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE {condition} "
+            f"SELECT {_FULL} FROM message m JOIN content c ON c.id = abs(m.content) WHERE {condition} "
             "AND m.stage IN (0, 1, 2, 3, 5, 6) "
             "AND (m.sub_queue <> 0 OR m.expires IS NULL OR m.expires > ?) "
             "ORDER BY m.sequence LIMIT ?",
@@ -170,11 +180,21 @@ class MessageTable:
         self._execute("UPDATE message SET stage = ? WHERE id = ?", (stage, copy.id))
 
     def set_head(self, copy: Copy, head: bytes) -> None:
-        """Replace a message's head and adjust its size."""
-        row = self._execute("SELECT length(head) FROM content WHERE id = ?", (copy.id,)).fetchone()
-        grown = len(head) - row[0]
-        self._execute("UPDATE content SET head = ? WHERE id = ?", (head, copy.id))
-        self._execute("UPDATE message SET size = size + ? WHERE id = ?", (grown, copy.id))
+        """Replace a message's head and adjust its size. The other copies of the message keep theirs."""
+        row = self._execute("SELECT length(head) FROM content WHERE id = ?", (abs(copy.content),)).fetchone()
+        grown, content = len(head) - row[0], copy.content
+        if content > 0:
+            self._execute("UPDATE content SET head = ? WHERE id = ?", (head, content))
+        else:
+            # The other copies may use the content with this copy's id.
+            content = _SPLIT + copy.id
+            self._execute(
+                "INSERT INTO content (id, message_id, session, partition_key, head, body) "
+                "SELECT ?, message_id, session, partition_key, ?, body FROM content WHERE id = ?",
+                (content, head, -copy.content),
+            )
+            self._release_shared([-copy.content])
+        self._execute("UPDATE message SET size = size + ?, content = ? WHERE id = ?", (grown, content, copy.id))
         self._counters.hold(copy.entity, copy.sub_queue, copy.stage, 0, grown)
 
     def dead_letter(
@@ -215,16 +235,38 @@ class MessageTable:
 
     def remove(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
         """Delete messages and their contents. With `keep_body_file`, the caller takes over the references."""
+        for marks, ids in lists([copy.id for copy in copies]):
+            self._execute(f"DELETE FROM message WHERE id IN ({marks})", ids)
+        self.release(copies, keep_body_file=keep_body_file)
+
+    def release(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
+        """Delete what belonged to messages whose rows are deleted: their contents, counts and body files."""
         sizes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+        own, shared = list[int](), list[int]()
         for copy in copies:
             sizes[copy[1:4]].append(copy.size)
+            (own if copy.content > 0 else shared).append(abs(copy.content))
         for place, of_place in sizes.items():
             self._counters.hold(*place, -len(of_place), -sum(of_place))
         if not keep_body_file:
             self._body_files.release_all(copy.body_file for copy in copies)
-        for ids in portions([copy.id for copy in copies]):
-            for table in ("message", "content"):
-                self._execute(f"DELETE FROM {table} WHERE id IN ({marks(len(ids))})", ids)
+        self._delete_contents(own)
+        self._release_shared(shared)
+
+    def _release_shared(self, contents: Sequence[int]) -> None:
+        """Remove a reference to a content for each time that it is named. Delete contents without references."""
+        left = Counter(contents)
+        while left:
+            for marks, some in lists(list(left)):
+                self._execute(f"UPDATE shared SET copies = copies - 1 WHERE content IN ({marks})", some)
+            left = Counter({content: number - 1 for content, number in left.items() if number > 1})
+        for marks, some in lists(list(dict.fromkeys(contents))):
+            unused = f"DELETE FROM shared WHERE content IN ({marks}) AND copies = 0 RETURNING content"
+            self._delete_contents([content for (content,) in self._execute(unused, some).fetchall()])
+
+    def _delete_contents(self, contents: Sequence[int]) -> None:
+        for marks, some in lists(contents):
+            self._execute(f"DELETE FROM content WHERE id IN ({marks})", some)
 
     def remove_all(self, entity: int) -> list[tuple[int, str]]:
         """Delete every message of an entity. The caller deletes its counters.
@@ -240,6 +282,16 @@ class MessageTable:
                 leaving.append((sequence, body_file))
             else:
                 self._body_files.release_all([body_file])
-        self._execute("DELETE FROM content WHERE id IN (SELECT id FROM message WHERE entity = ?)", (entity,))
+        self._execute(
+            "UPDATE shared SET copies = shared.copies - gone.number FROM (SELECT -content AS content, "
+            "count(*) AS number FROM message WHERE entity = ? AND content < 0 GROUP BY content) AS gone "
+            "WHERE gone.content = shared.content",
+            (entity,),
+        )
+        self._execute("DELETE FROM content WHERE id IN (SELECT content FROM shared WHERE copies = 0)")
+        self._execute("DELETE FROM shared WHERE copies = 0")
+        self._execute(
+            "DELETE FROM content WHERE id IN (SELECT content FROM message WHERE entity = ? AND content > 0)", (entity,)
+        )
         self._execute("DELETE FROM message WHERE entity = ?", (entity,))
         return leaving

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from oncebus.engine.store.sql.connection import Connection, portions
+from oncebus.engine.store.sql.connection import Connection, lists
 
 
 class SampleRow(NamedTuple):
@@ -60,8 +60,7 @@ class SampleTable:
 
     def prune(self, step: int, entities: Sequence[int], first: int) -> None:
         """Delete the samples of entities before a slot."""
-        for some in portions(entities):
-            marks = ", ".join("?" * len(some))
+        for marks, some in lists(entities):
             self._execute(
                 f"DELETE FROM sample WHERE step = ? AND entity IN ({marks}) AND slot < ?", (step, *some, first)
             )

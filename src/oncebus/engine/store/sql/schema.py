@@ -1,8 +1,12 @@
 """The schema of the store's SQLite database.
 
 A message is one row of `message` (small, rewritten when it is locked and put back) and one of `content` (large, written
-once), with the same id. The index `next` finds the next message for a receiver: `session_key` is empty if the
-entity does not require sessions. Numbers in conditions are those of `Stage` and `SubQueue`.
+once), with the same id. Copies of one message can share a content: then `message.content` is negative, the content has
+the id of the first copy, and `shared` counts the copies. The count is not in `content`, because SQLite rewrites whole
+rows. A copy that gets a head of its own afterwards has a content with a very high id.
+
+The index `next` finds the next message for a receiver: `session_key` is empty if the entity does not require sessions.
+Numbers in conditions are those of `Stage` and `SubQueue`.
 
 In `origin`, `settled` is the last commit that may hold a row with this origin. Rows of `pending` have the
 origin (`TRANSACTION`, number).
@@ -36,7 +40,8 @@ CREATE TABLE message (
     description TEXT,
     source BIGINT,
     origin BIGINT,
-    body_file TEXT
+    body_file TEXT,
+    content BIGINT NOT NULL
 );
 CREATE UNIQUE INDEX place ON message (entity, sub_queue, sequence);
 CREATE INDEX next ON message (entity, sub_queue, stage, session_key, sequence);
@@ -55,6 +60,8 @@ CREATE TABLE content (
     head BLOB NOT NULL,
     body BLOB
 );
+
+CREATE TABLE shared (content INTEGER PRIMARY KEY, copies BIGINT NOT NULL);
 
 CREATE TABLE body_file (name TEXT PRIMARY KEY, copies BIGINT NOT NULL);
 CREATE INDEX unused ON body_file (name) WHERE copies = 0;

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oncebus.engine.store.sql.connection import Connection, portions
+from oncebus.engine.store.sql.connection import Connection, lists
 from oncebus.engine.store.sql.messages import copies_where
 from oncebus.engine.store.values import Copy, Found
 from oncebus.model.entities.names import session_key
@@ -39,10 +39,13 @@ class MessageSearch:
             condition += " AND session_key(c.session) = ?"
             values.append(session_key(session))
         # A subquery with a limit keeps its rows, so the outer condition does not make it read more.
-        some = "SELECT id, sequence FROM message WHERE entity = ? AND sub_queue = ? AND sequence >= ? ORDER BY sequence"
+        some = (
+            "SELECT content, sequence FROM message WHERE entity = ? AND sub_queue = ? AND sequence >= ? "
+            "ORDER BY sequence"
+        )
         of = (entity, sub_queue, start)
         found = self._execute(
-            f"SELECT s.sequence FROM ({some} LIMIT ?) s JOIN content c ON c.id = s.id WHERE 1 = 1{condition} "
+            f"SELECT s.sequence FROM ({some} LIMIT ?) s JOIN content c ON c.id = abs(s.content) WHERE 1 = 1{condition} "
             "ORDER BY s.sequence",
             (*of, most_read, *values),
         ).fetchall()
@@ -54,9 +57,10 @@ class MessageSearch:
 
         Return the matches, and the `before` to go on with; None if all messages were read.
         """
-        some = "SELECT id, message_id FROM content WHERE id < ? ORDER BY id DESC LIMIT ?"
+        some = "SELECT id, content FROM message WHERE id < ? ORDER BY id DESC LIMIT ?"
         found = self._execute(
-            f"SELECT {_FOUND} FROM ({some}) c JOIN message m ON m.id = c.id WHERE c.message_id = ?",
+            f"SELECT {_FOUND} FROM ({some}) s JOIN content c ON c.id = abs(s.content) JOIN message m ON m.id = s.id "
+            "WHERE c.message_id = ?",
             (before, most_read, message_id),
         ).fetchall()
         last = self._execute(f"SELECT min(id), count(*) FROM ({some})", (before, most_read)).fetchone()
@@ -65,10 +69,10 @@ class MessageSearch:
     def with_sequences(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these sequence numbers that are still there, dead letters included."""
         found: list[Found] = []
-        for some in portions(list(sequences)):
+        for marks, some in lists(sequences):
             rows = self._execute(
                 f"SELECT {_FOUND} FROM message m WHERE m.entity = ? AND m.sub_queue IN (0, 1, 2) "
-                f"AND m.sequence IN ({', '.join('?' * len(some))})",
+                f"AND m.sequence IN ({marks})",
                 (entity, *some),
             )
             found += [Found._make(row) for row in rows]
