@@ -9,7 +9,7 @@ from oncebus.amqp.head import with_application_properties
 from oncebus.amqp.types import DecodeError
 from oncebus.engine.store.sessions import give_back, is_held
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.unsettled import complete, complete_locked, dead_letter, policy_of, put_back
+from oncebus.engine.store.unsettled import complete, dead_letter, policy_of, put_back
 from oncebus.engine.store.values import Action, Copy, Outcome, Policy, SessionLock, Settlement, Stage, SubQueue, Sweep
 
 
@@ -33,22 +33,14 @@ class Locks:
         """
         tables = self._tables.for_change()
         outcomes: list[Outcome] = []
-        tokens, done = [settlement.token for settlement in settlements], set[bytes]()
-        if all(each.action is Action.COMPLETE and each.sequence is None for each in settlements):
-            is_locked = session is not None and is_held(tables, entity, session.key, session.token, now)
-            done = complete_locked(tables, entity, tokens, now, session if is_locked else None)
-        known = tables.locks.with_tokens([token for token in tokens if token not in done])
+        known = tables.locks.with_tokens([settlement.token for settlement in settlements])
         completed = []
         for settlement in settlements:
-            if settlement.token in done:
-                # A token can be used once only.
-                done.remove(settlement.token)
-                outcomes.append(Outcome.DONE)
-                continue
             found = find_settled(tables, entity, settlement, known.get(settlement.token), now, session)
             if isinstance(found, Outcome):
                 outcomes.append(found)
                 continue
+            # A token can be used once only.
             del known[settlement.token]
             if settlement.action is Action.COMPLETE:
                 completed.append(found)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Copy, Kind, Message, Place, Policy, SessionLock, Stage, SubQueue
+from oncebus.engine.store.values import Copy, Kind, Message, Place, Policy, Stage, SubQueue
 
 TOO_MANY_DELIVERIES = "MaxDeliveryCountExceeded"
 EXPIRED = "TTLExpiredException"
@@ -23,23 +23,9 @@ def policy_of(policies: Mapping[int, Policy], entity: int) -> Policy:
 
 def complete(tables: Tables, copies: Sequence[Copy | Message]) -> None:
     """Delete messages that receivers are done with."""
-    _count_completed(tables, copies)
-    tables.messages.remove(copies)
-
-
-def complete_locked(
-    tables: Tables, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None
-) -> set[bytes]:
-    """Delete the messages with these lock tokens whose locks still hold. Return the tokens that were used."""
-    copies = tables.locks.delete(entity, tokens, now, None if session is None else session.key)
-    _count_completed(tables, copies)
-    tables.messages.release(copies)
-    return {copy.token for copy in copies if copy.token is not None}
-
-
-def _count_completed(tables: Tables, copies: Sequence[Copy | Message]) -> None:
     for entity, number in Counter(copy.entity for copy in copies if copy.sub_queue == SubQueue.MAIN).items():
         tables.counters.count(entity, "completed", number)
+    tables.messages.remove(copies)
 
 
 def is_expired(copy: Copy | Message, now: int) -> bool:

@@ -18,7 +18,7 @@ _PAGE_BYTES = 4096
 _CACHE_KIB = 64 * 1024
 _PAGES_BEFORE_CHECKPOINT = 8192
 _LARGEST_IDLE_LOG = 64 * 1024 * 1024
-_TOGETHER = tuple(2**power for power in range(9, -1, -1))
+_TOGETHER = (500, *(2**power for power in range(8, -1, -1)))
 _STATEMENTS_KEPT = 256
 _T = TypeVar("_T")
 
@@ -51,7 +51,7 @@ def lists(values: Sequence[_T]) -> Iterator[tuple[str, Sequence[_T]]]:
     """
     for at in range(0, len(values), _TOGETHER[0]):
         some = values[at : at + _TOGETHER[0]]
-        length = 1 << (len(some) - 1).bit_length()
+        length = min(1 << (len(some) - 1).bit_length(), _TOGETHER[0])
         yield ", ".join("?" * length), [*some, *[some[-1]] * (length - len(some))]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oncebus.engine.store.sql.connection import Connection, lists
 from oncebus.engine.store.sql.counters import Counters
-from oncebus.engine.store.sql.messages import COPY, copies_where, copy_where
+from oncebus.engine.store.sql.messages import copies_where, copy_where
 from oncebus.engine.store.values import Copy, Message, Stage
 
 _LOCK = (
@@ -43,21 +43,6 @@ class LockTable:
         for marks, some in lists(tokens):
             copies = copies_where(self._execute, f"m.token IN ({marks})", some)
             found |= {copy.token: copy for copy in copies if copy.token is not None}
-        return found
-
-    def delete(self, entity: int, tokens: Sequence[bytes], now: int, key: str | None) -> list[Copy]:
-        """Delete the messages of an entity with these lock tokens whose locks still hold, and return them.
-
-        `key` is a session that is locked: the locks of its messages hold. The caller must call `MessageTable.release`.
-        """
-        found: list[Copy] = []
-        for marks, some in lists(tokens):
-            rows = self._execute(
-                f"DELETE FROM message WHERE token IN ({marks}) AND entity = ? "
-                f"AND (locked_until > ? OR locked_until IS NULL AND session_key = ?) RETURNING {COPY}",
-                (*some, entity, now, key),
-            )
-            found += map(Copy._make, rows)
         return found
 
     def held_in_session(self, entity: int, key: str) -> list[Copy]:

@@ -14,7 +14,6 @@ from oncebus.engine.store.values import LEAVING, Copy, Message, Quarantined, Sta
 from oncebus.model.entities.names import session_key
 
 _SPLIT = 2**62
-COPY = ", ".join(Copy._fields)
 _COPY = ", ".join(f"m.{name}" for name in Copy._fields)
 _FULL = (
     f"{_COPY}, m.enqueued_sequence, m.reason, m.description, m.source, m.origin, "
@@ -235,12 +234,6 @@ class MessageTable:
 
     def remove(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
         """Delete messages and their contents. With `keep_body_file`, the caller takes over the references."""
-        for marks, ids in lists([copy.id for copy in copies]):
-            self._execute(f"DELETE FROM message WHERE id IN ({marks})", ids)
-        self.release(copies, keep_body_file=keep_body_file)
-
-    def release(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
-        """Delete what belonged to messages whose rows are deleted: their contents, counts and body files."""
         sizes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         own, shared = list[int](), list[int]()
         for copy in copies:
@@ -250,6 +243,8 @@ class MessageTable:
             self._counters.hold(*place, -len(of_place), -sum(of_place))
         if not keep_body_file:
             self._body_files.release_all(copy.body_file for copy in copies)
+        for marks, ids in lists([copy.id for copy in copies]):
+            self._execute(f"DELETE FROM message WHERE id IN ({marks})", ids)
         self._delete_contents(own)
         self._release_shared(shared)
 
