@@ -47,6 +47,7 @@ def held(incoming: Incoming, **changes: Any) -> Message:
         locked_until=NOW + 60 * SECOND,
         token=bytes(range(16)),
         body_file=None,
+        content=1,
         enqueued_sequence=41,
         reason=None,
         description=None,
