@@ -396,7 +396,7 @@ def test_no_page_runs_what_senders_write(page: Page, service: Served) -> None:
     expect(page.locator("tbody th .id")).to_have_text(NASTY)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.release)])
 def test_every_page_fits_a_phone_and_can_be_read(browser: Browser, service: Served, scheme: str) -> None:
     context = browser.new_context(
         viewport={"width": 360, "height": 740},
