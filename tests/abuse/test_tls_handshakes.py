@@ -24,8 +24,9 @@ PROTOCOLS = ("amqp", "http", "both")
     "count", [pytest.param(100, id="100"), pytest.param(2000, id="2000", marks=pytest.mark.torture)]
 )
 def test_silent_connections_to_tls_ports_take_little_memory(tmp_path: Path, count: int) -> None:
-    with running_gateway(tmp_path, "--port", "0", tls=True) as gateway, ExitStack() as stack:
-        victims = [stack.enter_context(victim(gateway, protocol)) for protocol in PROTOCOLS]
+    queues: list[dict[str, object]] = [{"type": "queue", "name": protocol} for protocol in PROTOCOLS]
+    with running_gateway(tmp_path, "--port", "0", entities=queues, tls=True) as gateway, ExitStack() as stack:
+        victims = [stack.enter_context(victim(gateway, protocol, queue=protocol)) for protocol in PROTOCOLS]
         silent = stack.enter_context(crowd())
         watch = MemoryWatch(gateway.pid)
         for protocol in PROTOCOLS:
