@@ -215,7 +215,7 @@ def test_the_newest_duplicates_with_an_id_are_shown_first(tmp_path: Path) -> Non
             await scene.send("q", "a", "b")
             scene.time.advance(1)
         assert len(await scene.duplicates()) == 8
-        assert [each.sequence for each in await scene.broker.duplicates_with_id("a", 2)] == [9, 7]
+        assert [each.sequence for each in await scene.broker.looking.duplicates_with_id("a", 2)] == [9, 7]
 
     play(tmp_path, plot)
 

@@ -135,11 +135,11 @@ def test_a_row_that_cannot_be_processed_is_quarantined_and_the_others_continue(t
         broken = Incoming(b"\x00\x53\x74\xd1\xff\xff", plain.body, "broken")
         await scene.send("t", message("a", user={"x": 1}), broken, message("b", user={"x": 1}))
         assert await scene.taken(path) == ["a", "b"]
-        [row] = await scene.broker.quarantined("t")
+        [row] = await scene.broker.quarantine.page("t")
         assert (row.message_id, row.sequence, row.reason, row.head) == ("broken", 2, "DecodeError", broken.head)
         assert row.body == broken.body
         assert row.description
-        assert [each.number for each in await scene.broker.quarantined()] == [row.number]
+        assert [each.number for each in await scene.broker.quarantine.page()] == [row.number]
         assert (await scene.counts("t")).quarantined == 1
         # It counts towards the quota of its topic until somebody discards or releases it.
         await scene.core.accounting.refresh_sizes(scene.core.store)

@@ -9,6 +9,9 @@ from typing import Self, TypeVar
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import Clock
 from oncebus.broker.core import Core
+from oncebus.broker.looking import Looking
+from oncebus.broker.quarantine import Quarantine
+from oncebus.broker.store_thread import COUNTED_AT_ONCE
 from oncebus.broker.tracing import Tracer
 from oncebus.engine.engine import Engine
 from oncebus.engine.store import NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
@@ -22,8 +25,6 @@ T = TypeVar("T")
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a query about an entity waits for messages that were accepted before it."""
 DEFAULT_PIPELINE_BYTES = 4 << 30
-COUNTED_AT_ONCE = 200
-"""The number of entities to count before other callers may use the store."""
 
 
 class BrokerBase:
@@ -53,6 +54,8 @@ class BrokerBase:
         # The wall time at which `passed` was 0. Read once, so that an access always shows the same time.
         self._began = core.clock.now() - core.clock.passed()
         self.pipeline = core.pipeline
+        self.looking = Looking(core.catalogues, core.clock, core.store, core.accesses, core.bodies, self._see_sends)
+        self.quarantine = Quarantine(core.catalogues, core.clock, core.store, core.wakeups)
 
     @classmethod
     async def open(

@@ -10,11 +10,10 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
 from oncebus.broker.coalescing import Coalescer
 from oncebus.broker.core import Core
-from oncebus.broker.looking import Looking
 from oncebus.broker.receiving import Receiving
 from oncebus.broker.sending import Admitted, Incoming, admit_all, stored_id, with_body_ids
 from oncebus.broker.transactions import Transactions
-from oncebus.engine.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
+from oncebus.engine.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Store, SubQueue
 from oncebus.model.entities import EntityDisabled, Queue, Topic, may_send
 from oncebus.model.entities.detection_keys import BODY
 from oncebus.model.messages import LARGEST_INLINE_BODY
@@ -33,10 +32,10 @@ MOST_PURGED = 50_000
 """The number of messages that one call of `purge` deletes at most."""
 
 
-class Broker(Receiving, Looking):
+class Broker(Receiving):
     """All operations of the broker. See `BrokerBase` for the contract.
 
-    `Receiving` has the operations for receivers, and `Looking` has queries for people.
+    `Receiving` has the operations for receivers, `looking` has queries for people.
     """
 
     def __init__(self, core: Core, read_your_sends: float) -> None:
@@ -215,21 +214,11 @@ class Broker(Receiving, Looking):
         await self._see_sends(entity)
         return await self._store.run(lambda store: store.forgets.newest(entity.id, limit))
 
-    async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
-        """Return a page of the quarantined messages, of one entity or of all. `after` is as for `duplicates`."""
-        entity = addresses.found(self.catalogue, path).id if path is not None else None
-        return await self._store.run(lambda store: store.quarantine.page(entity, limit, after))
-
-    async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
-        """Delete quarantined messages for good. Return an outcome for each."""
-        return await self._store.run(lambda store: store.quarantine.discard(numbers))
-
-    async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
-        """Send quarantined messages through the pipeline again, without detection. Return an outcome for each."""
-        policies, now = self._core.catalogues.policies, self.clock.steady()
-        outcomes = await self._store.run(lambda store: store.quarantine.release(numbers, policies, now))
-        self._core.wakeups.wake_chores()
-        return outcomes
+    async def discard_dead_letters(self, address: Address, sequences: Sequence[int]) -> list[Outcome]:
+        """Delete dead letters for good. Return an outcome for each."""
+        entity = addresses.holding(self.catalogue, address)
+        self._core.accesses.note_use(entity)
+        return await self._store.run(lambda store: store.dead_letters.discard(entity.id, sequences, address.sub_queue))
 
     async def delete_messages(
         self, address: Address, enqueued_before: int, count: int, session: str | None = None

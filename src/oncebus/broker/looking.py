@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
-from oncebus.broker.base import COUNTED_AT_ONCE, BrokerBase
-from oncebus.broker.bodies import Received, with_bodies
-from oncebus.engine.store import Duplicate, Found, Message, Outcome, Store
-from oncebus.model.entities import Subscription
+from oncebus.broker.bodies import Bodies, Received, with_bodies
+from oncebus.broker.catalogues import Catalogues
+from oncebus.broker.clock import Clock
+from oncebus.broker.idle import Accesses
+from oncebus.broker.store_thread import COUNTED_AT_ONCE, StoreThread
+from oncebus.engine.store import Duplicate, Found, Message, Store
+from oncebus.model.entities import Entity, Subscription
 
 READ_AT_ONCE = 2_000
 """How many messages a search reads before other callers may use the store."""
@@ -35,8 +38,24 @@ class Peeked(NamedTuple):
     following: int | None
 
 
-class Looking(BrokerBase):
-    """Queries for people."""
+class Looking:
+    """Queries for people. `see_sends` waits until the messages that were sent to an entity are visible."""
+
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        clock: Clock,
+        store: StoreThread,
+        accesses: Accesses,
+        bodies: Bodies,
+        see_sends: Callable[[Entity], Awaitable[None]],
+    ) -> None:
+        self._catalogues = catalogues
+        self._clock = clock
+        self._store = store
+        self._accesses = accesses
+        self._bodies = bodies
+        self._see_sends = see_sends
 
     async def search(
         self,
@@ -52,8 +71,8 @@ class Looking(BrokerBase):
 
         Reads at most `MOST_READ` messages. Locks nothing.
         """
-        entity = addresses.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
-        self._core.accesses.note_use(entity)
+        entity = addresses.receivable(self._catalogues.current, address, is_sessionful=False, is_browser=True)
+        self._accesses.note_use(entity)
         await self._see_sends(entity)
         numbers: list[int] = []
         at = start
@@ -69,7 +88,7 @@ class Looking(BrokerBase):
             at = following
         if len(numbers) > count:
             numbers, following = numbers[:count], numbers[count]
-        now = self.clock.steady()
+        now = self._clock.steady()
 
         def read(store: Store) -> list[Message]:
             found: list[Message] = []
@@ -87,7 +106,7 @@ class Looking(BrokerBase):
         found = await self._store.run(read)
         if found and found[-1].sequence != numbers[-1]:
             following = found[-1].sequence + 1
-        return Peeked(await with_bodies(found, self._core.bodies), following)
+        return Peeked(await with_bodies(found, self._bodies), following)
 
     async def search_everywhere(self, message_id: str, before: int = NEWEST, count: int = 100) -> Searched:
         """Return messages of all entities with this id, newest first. Reads at most `MOST_READ` messages."""
@@ -105,10 +124,6 @@ class Looking(BrokerBase):
             at = following
         return Searched(found, following)
 
-    async def search_quarantine(self, message_id: str) -> list[int]:
-        """Return the entities that quarantined messages with this id were sent to. Reads the newest `READ_AT_ONCE`."""
-        return await self._store.run(lambda store: store.quarantine.search(message_id, READ_AT_ONCE))
-
     async def present(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these numbers that are still there, dead letters included."""
         return await self._store.run(lambda store: store.messages.at(entity, sequences))
@@ -120,7 +135,7 @@ class Looking(BrokerBase):
 
         `before` is the `number` of the last duplicate on the previous page.
         """
-        entity = addresses.found(self.catalogue, path)
+        entity = addresses.found(self._catalogues.current, path)
         await self._see_sends(entity)
         return await self._store.run(lambda store: store.duplicates.newest(entity.id, since, limit, before))
 
@@ -130,7 +145,7 @@ class Looking(BrokerBase):
 
     async def duplicates_since(self, path: str, since: int) -> int:
         """Return how many dropped duplicates of a queue or topic are on record since a time."""
-        entity = addresses.found(self.catalogue, path)
+        entity = addresses.found(self._catalogues.current, path)
         return await self._store.run(lambda store: store.duplicates.count_since(entity.id, since))
 
     async def duplicates_with_id(self, message_id: str, limit: int = 100) -> list[Duplicate]:
@@ -151,14 +166,8 @@ class Looking(BrokerBase):
 
     def _detecting(self) -> list[int]:
         """Return the entities that may have dropped duplicates. Detection cannot be switched off."""
-        entities = self.catalogue.entities.values()
+        entities = self._catalogues.current.entities.values()
         return [each.id for each in entities if not isinstance(each, Subscription) and each.window is not None]
-
-    async def discard_dead_letters(self, address: Address, sequences: Sequence[int]) -> list[Outcome]:
-        """Delete dead letters for good. Return an outcome for each."""
-        entity = addresses.holding(self.catalogue, address)
-        self._core.accesses.note_use(entity)
-        return await self._store.run(lambda store: store.dead_letters.discard(entity.id, sequences, address.sub_queue))
 
 
 def _read_some(

@@ -14,6 +14,8 @@ from oncebus.values.threads import OwnThread
 T = TypeVar("T")
 
 MOST_AT_ONCE = 500
+COUNTED_AT_ONCE = 200
+"""The number of entities to count before other callers may use the store."""
 
 # Errors that are part of normal operation. Work that raises one has made no change that must be rolled back.
 _EXPECTED = (SessionLockLost, SessionCannotBeLocked, ChangesRefused)

@@ -411,14 +411,14 @@ def test_quarantined_messages_are_released_or_discarded(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await quarantine_some(front, 4)
-        numbers = [row.number for row in await front.broker.quarantined()]
+        numbers = [row.number for row in await front.broker.quarantine.page()]
         page = await visitor.get("quarantine", path="news")
         assert page.text.count("id-") == 4
         assert "DecodeError" in words(page)
         both: Fields = {"path": "news", "number": [str(number) for number in numbers[:2]]}
         page = await visitor.post("quarantine", {**both, "action": "discard"})
         assert "Discard 2 messages from quarantine? This cannot be undone." in words(page)
-        assert len(await front.broker.quarantined()) == 4
+        assert len(await front.broker.quarantine.page()) == 4
         page = await visitor.new("quarantine", {**both, "action": "discard", "sure": "on"})
         assert "2 messages discarded." in words(page)
         page = await visitor.new("quarantine", {**both, "action": "discard", "sure": "on"})
@@ -439,7 +439,7 @@ def test_the_quarantine_comes_in_pages(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def play(visitor: Visitor) -> None:
         await quarantine_some(visitor.front, 3)
-        numbers = [row.number for row in await visitor.front.broker.quarantined()]
+        numbers = [row.number for row in await visitor.front.broker.quarantine.page()]
         found = await visitor.get("search", message_id=f"id-0 {NASTY}")
         assert "In quarantine, sent to: news" in words(found)
         page = await visitor.get("quarantine")

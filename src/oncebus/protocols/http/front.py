@@ -106,10 +106,10 @@ class Front:
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
                 "DELETE": _Does(
-                    Operation.DISCARD_QUARANTINED, partial(self._decide, broker.discard_quarantined, "discarded")
+                    Operation.DISCARD_QUARANTINED, partial(self._decide, broker.quarantine.discard, "discarded")
                 ),
                 "POST": _Does(
-                    Operation.RELEASE_QUARANTINED, partial(self._decide, broker.release_quarantined, "released")
+                    Operation.RELEASE_QUARANTINED, partial(self._decide, broker.quarantine.release, "released")
                 ),
             },
         }
@@ -330,7 +330,7 @@ class Front:
     async def _quarantine(self, request: HttpRequest, _: MessagePath) -> Response:
         query = request.query
         limit, after = self._page_of(query)
-        rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
+        rows = await self._broker.quarantine.page(query.get("entity") or None, limit, after)
         return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
 
     async def _decide(

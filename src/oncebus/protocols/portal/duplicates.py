@@ -93,7 +93,7 @@ async def show_all(visit: Visit) -> Response:
     """Return the page of the whole namespace: the newest duplicates of all entities."""
     visit.require(Operation.ENUMERATE)
     name, since = _range(visit)
-    found = await visit.desk.broker.newest_duplicates_of_all(since=since, limit=TALLIED)
+    found = await visit.desk.broker.looking.newest_duplicates_of_all(since=since, limit=TALLIED)
     page = found[:PAGE]
     summary = tally(found, MOST_IDS)
     count = f"more than {number(TALLIED)}" if len(found) == TALLIED else number(len(found))
@@ -120,7 +120,7 @@ async def _newest(visit: Visit, entity: Queue | Topic) -> Markup:
     name, since = _range(visit)
     broker = visit.desk.broker
     before = visit.number("before") if visit.query.get("before") else None
-    found = await broker.newest_duplicates(entity.path, since=since, limit=TALLIED, before=before)
+    found = await broker.looking.newest_duplicates(entity.path, since=since, limit=TALLIED, before=before)
     page = found[:PAGE]
     links = []
     if before is not None:
@@ -130,7 +130,7 @@ async def _newest(visit: Visit, entity: Queue | Topic) -> Markup:
         links.append(("Earlier", older))
     summary = None
     if before is None:
-        count = number(await broker.duplicates_since(entity.path, since))
+        count = number(await broker.looking.duplicates_since(entity.path, since))
         summary = _summary(visit, name, count, tally(found, MOST_IDS), is_of_all=False)
     content = await _table(visit, page, entity) if page else _none(entity, name)
     return join_markup(
@@ -257,7 +257,11 @@ async def _originals(visit: Visit, drops: Sequence[Duplicate]) -> dict[tuple[int
     for drop in drops:
         if drop.original_sequence is not None and isinstance(visit.desk.catalogue.entity(drop.entity), Queue):
             wanted.setdefault(drop.entity, set()).add(drop.original_sequence)
-    found = [each for entity, numbers in wanted.items() for each in await visit.desk.broker.present(entity, [*numbers])]
+    found = [
+        each
+        for entity, numbers in wanted.items()
+        for each in await visit.desk.broker.looking.present(entity, [*numbers])
+    ]
     return {(each.entity, each.sequence): each for each in found}
 
 

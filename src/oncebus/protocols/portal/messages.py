@@ -127,7 +127,7 @@ async def _peek(visit: Visit, address: Address, ask: _Request) -> Peeked:
     """Return the messages of the page, and where the next page begins."""
     broker = visit.desk.broker
     if ask.is_search:
-        return await broker.search(
+        return await broker.looking.search(
             address,
             ask.start,
             PAGE,

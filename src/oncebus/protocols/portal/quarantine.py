@@ -34,7 +34,7 @@ async def show(visit: Visit) -> Response:
     visit.require(Operation.QUARANTINE)
     after = visit.number("after")
     entity = visit.entity() if visit.path else None
-    found = await visit.desk.broker.quarantined(visit.path or None, PAGE + 1, after)
+    found = await visit.desk.broker.quarantine.page(visit.path or None, PAGE + 1, after)
     page = found[:PAGE]
     hint = "Messages that could not be routed to the subscriptions of their topic. They stay here until you decide."
     above = [("Overview", link())]
@@ -56,11 +56,11 @@ async def decide(visit: Visit) -> Response:
     address = link("quarantine", path=visit.path or None)
     if visit.one_of("action", ("release", "discard")) == "release":
         visit.require(Operation.RELEASE_QUARANTINED)
-        return visit.go_to(address, _notice(await broker.release_quarantined(numbers), "released"))
+        return visit.go_to(address, _notice(await broker.quarantine.release(numbers), "released"))
     visit.require(Operation.DISCARD_QUARANTINED)
     if numbers and not visit.form["sure"]:
         return _confirm(visit, numbers, address)
-    return visit.go_to(address, _notice(await broker.discard_quarantined(numbers), "discarded"))
+    return visit.go_to(address, _notice(await broker.quarantine.discard(numbers), "discarded"))
 
 
 def _confirm(visit: Visit, numbers: Sequence[int], back: str) -> Response:

@@ -46,13 +46,13 @@ async def show(visit: Visit) -> Response:
         raise BadRequest(f"The MessageId has {number(len(identity))} characters. At most {LONGEST_ID} are possible.")
     broker = visit.desk.broker
     before = visit.number("before", NEWEST) or NEWEST
-    searched = await broker.search_everywhere(identity, before)
-    drops = await broker.duplicates_with_id(identity, MOST_DROPS) if before == NEWEST else []
+    searched = await broker.looking.search_everywhere(identity, before)
+    drops = await broker.looking.duplicates_with_id(identity, MOST_DROPS) if before == NEWEST else []
     found = {(each.entity, each.sub_queue, each.sequence): each for each in searched.found}
     for drop in drops:
         # The record names the original, so that it is found even among very many messages.
         if drop.original_sequence is not None:
-            originals = await broker.present(drop.entity, [drop.original_sequence])
+            originals = await broker.looking.present(drop.entity, [drop.original_sequence])
             found |= {(each.entity, each.sub_queue, each.sequence): each for each in originals}
     held = [each for each in found.values() if visit.desk.catalogue.entity(each.entity) is not None]
     return visit.page(
@@ -98,7 +98,7 @@ def _nothing(drops: Sequence[Duplicate], searched: Searched) -> Markup:
 
 async def _quarantine_notice(visit: Visit, identity: str) -> Markup | None:
     """Return a notice if messages with this id are in quarantine."""
-    found = [visit.desk.catalogue.entity(each) for each in await visit.desk.broker.search_quarantine(identity)]
+    found = [visit.desk.catalogue.entity(each) for each in await visit.desk.broker.quarantine.search(identity)]
     paths = sorted({each.path for each in found if each is not None})
     if not paths:
         return None
