@@ -40,7 +40,7 @@ POINTS: dict[str, dict[str, tuple[str | None, str | None]]] = {
     },
     "oncebus.ledger.local_storage": {"LocalStorage.publish": (None, "run")},
     "oncebus.broker.ingest": {"Ingester._ingest": ("found", None), "Ingester._note_ingested": ("ingested", None)},
-    "oncebus.engine.store.entries": {"Entries.ingest": ("ingest", "inserted")},
+    "oncebus.engine.store.entries": {"OutboxEntries.ingest": ("ingest", "inserted")},
 }
 """Of each module: the function, and the names of the points when it is called and when it has returned."""
 

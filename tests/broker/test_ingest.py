@@ -13,7 +13,7 @@ from oncebus.broker.addresses import Address
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Outbox
 from oncebus.engine.store import Mode
-from oncebus.engine.store.entries import Entries
+from oncebus.engine.store.entries import OutboxEntries
 from oncebus.model.entities import Queue
 from oncebus.pipeline.driver import LocalDriver
 from oncebus.values import disk
@@ -49,13 +49,13 @@ def test_small_entries_are_ingested_in_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int, transactions: int
 ) -> None:
     ingested: list[tuple[int, int, int]] = []
-    one = Entries.ingest
+    one = OutboxEntries.ingest
 
-    def note(entries: Entries, rows: pa.Table, first: int, last: int, *rest: object) -> object:
+    def note(entries: OutboxEntries, rows: pa.Table, first: int, last: int, *rest: object) -> object:
         ingested.append((first, last, rows.num_rows))
         return one(entries, rows, first, last, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Entries, "ingest", note)
+    monkeypatch.setattr(OutboxEntries, "ingest", note)
     monkeypatch.setattr(ingest, "MOST_ROWS", most_rows)
     asyncio.run(entries_wait(tmp_path, "abcd"))
     assert asyncio.run(received(tmp_path)) == ["a", "b", "c", "d"]

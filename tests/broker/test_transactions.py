@@ -399,7 +399,7 @@ def test_large_bodies_are_written_and_deleted_with_their_messages(tmp_path: Path
         with pytest.raises(RolledBack):
             await client.commit()
         await scene.rounds()
-        unused = await scene.core.store.run(lambda store: store.body_files.unused())
+        unused = await scene.core.store.run(lambda store: store.body_files.list_unused())
         files = {path.name for path in scene.folders.body_files.iterdir()}
         assert files == set(unused)
 
@@ -736,7 +736,7 @@ def test_messages_for_an_entity_that_was_deleted_meanwhile_are_forgotten(
         await scene.delete_queue("p")
         await scene.rounds(2)
         assert await scene.core.store.run(lambda store: store.pending.last()) == 0
-        assert await scene.core.store.run(lambda store: store.body_files.needed()) == []
+        assert await scene.core.store.run(lambda store: store.body_files.list_needed()) == []
 
     play(tmp_path, plot)
 

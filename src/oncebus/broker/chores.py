@@ -209,7 +209,7 @@ class Chores:
     async def _delete_bodies(self) -> None:
         if not self._entrance.acceptor.may_return:
             await self._bodies.delete_refused()
-        unused = await self._store.run(lambda store: store.body_files.unused(MOST_AT_ONCE))
+        unused = await self._store.run(lambda store: store.body_files.list_unused(MOST_AT_ONCE))
         deleted = await self._bodies.delete_unused(unused)
         if deleted:
             await self._store.run(lambda store: store.body_files.forget(deleted))

@@ -198,7 +198,7 @@ class Engine:
         bodies = BodyFiles(self._folders.body_files)
         check_bodies(self._folders, self.store, awaited)
         try:
-            orphans = self.store.body_files.unknown([name for name in bodies.names() if name not in awaited])
+            orphans = self.store.body_files.list_unknown([name for name in bodies.names() if name not in awaited])
             bodies.delete(orphans)
             bodies.delete_unfinished()
         except (OSError, InboxError) as error:

@@ -84,7 +84,7 @@ def check_bodies(folders: Folders, store: Store, awaited: Collection[str]) -> No
     `awaited` has the names in rows that the store has not ingested yet.
     """
     found = {*BodyFiles(folders.body_files).names()}
-    missing = sorted({name for name in (*store.body_files.needed(), *awaited) if name not in found})
+    missing = sorted({name for name in (*store.body_files.list_needed(), *awaited) if name not in found})
     if missing:
         raise DataMismatch(
             f"Folder '{folders.body_files}' does not have body file '{missing[0]}' of a message"

@@ -160,7 +160,7 @@ def test_of_a_deleted_entity_only_the_number_of_its_rows_and_the_time_are_kept(s
         store.quarantine.page(),
     ) == (Counts(), [], [], [])
     assert store.entities.counts(NOBODY) == Counts(discarded=4)
-    assert (store.progress.newest_time(), store.body_files.unused()) == (START + 7, ["file"])
+    assert (store.progress.newest_time(), store.body_files.list_unused()) == (START + 7, ["file"])
 
 
 def test_every_message_is_counted_as_new_or_as_a_duplicate(store: Store) -> None:
@@ -218,10 +218,10 @@ def test_a_body_is_known_from_the_row_that_named_it_until_it_is_forgotten(store:
         [{"entity": QUEUE, "body_file": "a"}, {"entity": QUEUE, "fate": Fate.DUPLICATE, "body_file": "b"}],
         POLICIES,
     )
-    assert store.body_files.unknown(["a", "b", "c"]) == ["c"]
+    assert store.body_files.list_unknown(["a", "b", "c"]) == ["c"]
     with store.transaction():
         store.body_files.forget(["a", "b"])
-    assert store.body_files.unknown(["a", "b", "c"]) == ["b", "c"]
+    assert store.body_files.list_unknown(["a", "b", "c"]) == ["b", "c"]
 
 
 def test_the_highest_number_counts_dropped_rows_too(store: Store) -> None:
@@ -305,21 +305,21 @@ def test_a_body_file_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
         [*copies, {"entity": QUEUE, "sequence": 5, "fate": Fate.DUPLICATE, "body_file": "of a duplicate"}],
         POLICIES,
     )
-    assert store.body_files.unused() == ["of a duplicate"]
+    assert store.body_files.list_unused() == ["of a duplicate"]
     with store.transaction():
         store.body_files.forget(["of a duplicate", "shared"])
         assert store.messages.delete_oldest(QUEUE, 2**62, 1) == 1
-    assert store.body_files.unused() == []
+    assert store.body_files.list_unused() == []
     with store.transaction():
         (message,) = store.messages.receive(FIRST, 1, Mode.PEEK_LOCK, POLICIES[FIRST], START)
         assert (message.body_file, message.body) == ("shared", None)
-        assert store.body_files.unused() == []
+        assert store.body_files.list_unused() == []
         done = Settlement(Action.COMPLETE, message.token or b"")
         assert store.locks.settle(FIRST, [done], POLICIES[FIRST], START) == [Outcome.DONE]
-    assert store.body_files.unused() == ["shared"]
+    assert store.body_files.list_unused() == ["shared"]
     with store.transaction():
         store.body_files.forget(["shared"])
-    assert store.body_files.unused() == []
+    assert store.body_files.list_unused() == []
 
 
 def test_a_number_that_is_in_use_is_refused_and_nothing_is_kept(store: Store) -> None:

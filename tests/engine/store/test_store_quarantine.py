@@ -45,9 +45,9 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
         Outcome.MESSAGE_NOT_FOUND,
         Outcome.MESSAGE_NOT_FOUND,
     ]
-    assert (numbers(store), store.body_files.unused()) == ([second], [])
+    assert (numbers(store), store.body_files.list_unused()) == ([second], [])
     assert discard(store, [second]) == [Outcome.DONE]
-    assert (numbers(store), store.body_files.unused()) == ([], ["file"])
+    assert (numbers(store), store.body_files.list_unused()) == ([], ["file"])
     assert (store.entities.size(TOPIC), store.entities.size(QUEUE)) == (0, 0)
 
 
@@ -68,7 +68,7 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
     counts = store.entities.counts(TOPIC)
     assert (counts.new, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
     assert [message.session for message in store.messages.peek(SUBSCRIPTION, 0, 9, START)] == [None]
-    assert store.body_files.unused() == []
+    assert store.body_files.list_unused() == []
 
 
 def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_quarantined_rows_of_a_deleted_entity_are_deleted(store: Store) -> None:
     take(store, [ROW], POLICIES)
     with store.transaction():
         store.entities.delete([TOPIC], appended=1)
-    assert (store.quarantine.page(), store.body_files.unused(), release(store, [1])) == (
+    assert (store.quarantine.page(), store.body_files.list_unused(), release(store, [1])) == (
         [],
         ["file"],
         [Outcome.MESSAGE_NOT_FOUND],

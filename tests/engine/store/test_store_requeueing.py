@@ -183,21 +183,21 @@ def test_a_body_file_is_needed_while_its_message_is_under_way(store: Store) -> N
     take(store, [{"entity": SOURCE, "body_file": "file"}], POLICIES)
     requeues = next_batch(store)
     requeued(store, requeues, 2)
-    assert store.body_files.unused() == []
+    assert store.body_files.list_unused() == []
     take(store, [again(requeues[0], 1)], POLICIES)
-    assert store.body_files.unused() == []
+    assert store.body_files.list_unused() == []
     with store.transaction():
         assert store.messages.delete_oldest(TARGET, 2**62, 1) == 1
-    assert store.body_files.unused() == ["file"]
+    assert store.body_files.list_unused() == ["file"]
 
 
 def test_a_body_file_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
     take(store, [{"entity": SOURCE, "body_file": "file"}], POLICIES)
     requeues = next_batch(store)
     take(store, [again(requeues[0], 1, fate=Fate.DUPLICATE)], POLICIES)
-    assert store.body_files.unused() == []
+    assert store.body_files.list_unused() == []
     requeued(store, requeues, 2)
-    assert store.body_files.unused() == ["file"]
+    assert store.body_files.list_unused() == ["file"]
 
 
 def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
@@ -210,10 +210,14 @@ def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
     take(store, [again(requeues[0], 1, body_file=None)], POLICIES)
     with store.transaction():
         store.entities.delete([SOURCE], appended=3)
-    assert (store.entities.counts(SOURCE).size, store.duplicates.page(SOURCE), store.body_files.unused()) == (0, [], [])
+    assert (store.entities.counts(SOURCE).size, store.duplicates.page(SOURCE), store.body_files.list_unused()) == (
+        0,
+        [],
+        [],
+    )
     assert remembered(store) == 1
     assert take(store, [again(requeues[0], 2)], POLICIES).repeated == 1
-    assert (remembered(store), held(store, TARGET), store.body_files.unused()) == (0, [1], ["file"])
+    assert (remembered(store), held(store, TARGET), store.body_files.list_unused()) == (0, [1], ["file"])
     requeued(store, requeues, 3)
     assert remembered(store) == 0
 
@@ -236,10 +240,10 @@ def test_a_body_outlives_its_source_while_a_row_that_names_it_is_in_the_pipeline
             requeued(store, [requeue], 2)
         else:
             take(store, [again(requeue, 1)], remaining)
-        assert "file" not in store.body_files.unused()
+        assert "file" not in store.body_files.list_unused()
     # A message that had not left is deleted with its source.
     take(store, [], remaining)
-    assert (store.body_files.unused(), remembered(store)) == (["left"], 0)
+    assert (store.body_files.list_unused(), remembered(store)) == (["left"], 0)
     with store.transaction():
         assert store.messages.delete_oldest(TARGET, 2**62, 1) == 1
-    assert store.body_files.unused() == ["file", "left"]
+    assert store.body_files.list_unused() == ["file", "left"]

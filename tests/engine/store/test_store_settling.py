@@ -176,9 +176,9 @@ def test_receive_and_delete_locks_a_message_with_a_body_file(store: Store) -> No
         large, small = store.messages.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
     assert (small.token, small.locked_until, small.deliveries) == (None, None, 1)
     assert (large.locked_until, large.deliveries) == (START + 10 * SECOND, 1)
-    assert (store.entities.counts(QUEUE).active, store.body_files.unused()) == (1, [])
+    assert (store.entities.counts(QUEUE).active, store.body_files.list_unused()) == (1, [])
     assert settle(store, large, Action.COMPLETE) is Outcome.DONE
-    assert (store.entities.counts(QUEUE).active, store.body_files.unused()) == (0, ["file"])
+    assert (store.entities.counts(QUEUE).active, store.body_files.list_unused()) == (0, ["file"])
 
 
 def test_renewing_moves_the_end(queue: Store) -> None:

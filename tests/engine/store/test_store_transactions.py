@@ -95,7 +95,7 @@ def test_pending_messages_wait_until_they_are_appended(store: Store) -> None:
     kept = commit(store, Changes([settled(message, Action.COMPLETE)]), pending("a"), pending("b", body_file="file"))
     more = commit(store, Changes([settled(other, Action.COMPLETE)]), pending("c"))
     assert [(each.number, each.committed) for each in (*kept, *more)] == [(1, 1), (2, 1), (3, 3)]
-    assert (store.pending.last(), store.body_files.needed()) == (3, ["file"])
+    assert (store.pending.last(), store.body_files.list_needed()) == (3, ["file"])
     with store.transaction():
         assert store.pending.next(0, 3, 1) == kept
         assert store.pending.next(2, 3, 1) == more
@@ -104,7 +104,7 @@ def test_pending_messages_wait_until_they_are_appended(store: Store) -> None:
         store.pending.end(kept, 2)
     assert store.pending.last() == 3
     # Rows in the pipeline need the file until they are ingested.
-    assert store.body_files.needed() == ["file"]
+    assert store.body_files.list_needed() == ["file"]
     row = {"entity": QUEUE, "origin_entity": TRANSACTION}
     take(
         store,
@@ -116,7 +116,7 @@ def test_pending_messages_wait_until_they_are_appended(store: Store) -> None:
     )
     assert store.entities.counts(QUEUE).active == 2
     assert store._tables.origins.count() == 0
-    assert store.body_files.needed() == ["file"]
+    assert store.body_files.list_needed() == ["file"]
 
 
 def test_numbers_are_never_used_again(store: Store) -> None:

@@ -39,7 +39,7 @@ def present(rows: pa.Table, name: str) -> Flags:
     return np.asarray(column.is_valid().to_numpy(), np.bool_)
 
 
-def requeued(rows: pa.Table) -> Flags:
+def find_requeued(rows: pa.Table) -> Flags:
     """Return a flag for each row: whether requeue appended it."""
     flags: Flags = present(rows, "origin_entity") & (integers(rows, "origin_entity") != TRANSACTION)
     return flags
@@ -135,7 +135,7 @@ class Copies:
 
         dead = integers(rows, "fate") == Fate.DEAD_LETTERED
         # A requeued message has already waited for its time. Under a topic there are only waiting messages.
-        waits = each(rules.topic) | (present(rows, "scheduled") & ~requeued(rows) & ~each(rules.subscription))
+        waits = each(rules.topic) | (present(rows, "scheduled") & ~find_requeued(rows) & ~each(rules.subscription))
         leaves = np.where(dead, each(rules.forward_dead), each(rules.forward))
         self.sub_queue = np.where(dead, SubQueue.DEAD_LETTER, SubQueue.MAIN)
         self.stage = np.where(waits & ~dead, Stage.SCHEDULED, np.where(leaves, Stage.FORWARD, Stage.READY))
@@ -228,7 +228,7 @@ class Copies:
                     ids[index] = -content
         return ids, [row for index, row in enumerate(all_rows) if index not in again], shared
 
-    def held(self) -> Iterator[tuple[int, int, int, int, int]]:
+    def count_held(self) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield (entity, sub-queue, stage, copies, bytes) for each sub-queue and stage that gets copies."""
         place = self.sub_queue.astype(np.int64) * len(Stage) + self.stage
         order, starts, lengths = groups(self.destination, place)
@@ -242,13 +242,13 @@ class Copies:
             strict=True,
         )
 
-    def arrived(self) -> set[Place]:
+    def find_places(self) -> set[Place]:
         """Return the places where messages can be received now."""
         ready = self.stage == Stage.READY
         pairs = zip(self.destination[ready].tolist(), self.sub_queue[ready].tolist(), strict=True)
         return {Place(entity, sub_queue) for entity, sub_queue in set(pairs)}
 
-    def scheduled(self) -> list[Scheduled]:
+    def find_scheduled(self) -> list[Scheduled]:
         """Return the copies that wait for their scheduled time."""
         waiting = np.flatnonzero(self.stage == Stage.SCHEDULED)
         if not len(waiting):

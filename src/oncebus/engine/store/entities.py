@@ -9,7 +9,7 @@ from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.values import Counts
 
 
-class Entities:
+class StoredEntities:
     """The counts of entities, and their deletion."""
 
     def __init__(self, tables: Tables, sampler: Sampler) -> None:

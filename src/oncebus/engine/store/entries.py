@@ -13,7 +13,7 @@ from oncebus.engine.store.duplicates import add_duplicates
 from oncebus.engine.store.errors import EntryRefused
 from oncebus.engine.store.forgets import add_forgets
 from oncebus.engine.store.progress import CATALOGUE, JUDGED
-from oncebus.engine.store.requeues import returned
+from oncebus.engine.store.requeues import remove_returned
 from oncebus.engine.store.sampler import Sampler
 from oncebus.engine.store.sql.connection import Conflict
 from oncebus.engine.store.sql.counters import COPIES
@@ -24,7 +24,7 @@ from oncebus.model.messages import NOBODY, Fate
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 
 
-class Entries:
+class OutboxEntries:
     """The outbox entries, which the store ingests in order."""
 
     def __init__(self, tables: Tables, sampler: Sampler, duplicates_kept: int, duplicates_age: int) -> None:
@@ -132,7 +132,7 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
         tables.messages.insert(copies.messages(first_id, ids), contents, shared)
     except Conflict as error:
         raise EntryRefused(f"Entry has a sequence number that its entity already holds: {error}.") from error
-    for place in copies.held():
+    for place in copies.count_held():
         tables.counters.hold(*place)
     if copies.numbered.any():
         numbered = copies.numbered
@@ -141,8 +141,8 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
     heads, others = copies.session_heads()
     tables.sessions.arrive(heads)
     tables.sessions.ensure(others)
-    report.arrived = copies.arrived()
-    report.scheduled = copies.scheduled()
+    report.arrived = copies.find_places()
+    report.scheduled = copies.find_scheduled()
     report.to_requeue = bool((copies.stage == Stage.FORWARD).any())
 
 
@@ -190,7 +190,7 @@ def _not_repeated(tables: Tables, rows: pa.Table) -> Flags | None:
                 back.append(origin)
         fresh[index] = taken_at[origin] == positions[index]
     tables.origins.take(origin for origin, position in taken_at.items() if position is not None)
-    returned(tables, back)
+    remove_returned(tables, back)
     return fresh
 
 

@@ -72,7 +72,7 @@ class Locks:
         tables = self._tables.for_change()
         answers: list[int | Outcome] = []
         for token in tokens:
-            found = held(tables, entity, tables.locks.with_token(token), None, now, session)
+            found = find_held(tables, entity, tables.locks.with_token(token), None, now, session)
             if isinstance(found, Outcome):
                 answers.append(found)
             elif found.locked_until is None:
@@ -92,7 +92,7 @@ class Locks:
         tables = self._tables
         answers: list[int | None] = []
         for token in tokens:
-            found = held(tables, entity, tables.locks.with_token(token), None, now, session)
+            found = find_held(tables, entity, tables.locks.with_token(token), None, now, session)
             if isinstance(found, Outcome):
                 answers.append(None)
             elif found.locked_until is None:
@@ -123,7 +123,7 @@ class Locks:
         return sweep
 
 
-def held(
+def find_held(
     tables: Tables, entity: int, copy: Copy | None, sequence: int | None, now: int, session: SessionLock | None
 ) -> Copy | Outcome:
     """Return the message with a lock token if the lock still holds, else why it does not."""
@@ -142,7 +142,7 @@ def find_settled(
     tables: Tables, entity: int, settlement: Settlement, copy: Copy | None, now: int, session: SessionLock | None
 ) -> Copy | Outcome:
     """Return the message with the lock token of a settlement if it can be settled so, else why it cannot."""
-    found = held(tables, entity, copy, settlement.sequence, now, session)
+    found = find_held(tables, entity, copy, settlement.sequence, now, session)
     if settlement.action is Action.DEAD_LETTER and not isinstance(found, Outcome) and found.sub_queue != SubQueue.MAIN:
         return Outcome.ALREADY_DEAD_LETTERED
     return found

@@ -98,7 +98,7 @@ class Messages:
         """Delete or dead-letter expired messages. Receivers never get an expired message, even before this runs."""
         tables = self._tables.for_change()
         sweep = Sweep()
-        copies = tables.messages.expired(now, limit)
+        copies = tables.messages.find_expired(now, limit)
         for copy in copies:
             sweep.note(expire(tables, copy, policy_of(policies, copy.entity)))
         sweep.handled, sweep.more = len(copies), len(copies) == limit
@@ -152,7 +152,7 @@ class Messages:
         there are no more.
         """
         tables = self._tables.for_change()
-        copies, following = tables.searches.unlocked(entity, sub_queue, after, enqueued_before, count, most_read)
+        copies, following = tables.searches.find_unlocked(entity, sub_queue, after, enqueued_before, count, most_read)
         discard_all(tables, copies)
         return len(copies), following
 

@@ -9,7 +9,7 @@ JUDGED, CATALOGUE = "judged", "catalogue"
 """Names of marks: the greatest time of a message with a key, and the newest version of the catalogue in any row."""
 
 
-class Progress:
+class IngestProgress:
     """The position, and the marks that tell how new the other parts of the data folder must be."""
 
     def __init__(self, tables: Tables) -> None:

@@ -99,7 +99,7 @@ def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended:
     return batch
 
 
-def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
+def remove_returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
     """Remove messages whose row arrived in their entity before `end` was called for them."""
     for entity, sequence in origins:
         copy = tables.leaving.returning(entity, sequence)

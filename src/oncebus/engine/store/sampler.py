@@ -72,7 +72,7 @@ class Sampler:
         at = max(self._taken, _SHORT.slot(now) * _SHORT.step * SECOND - 1)
         self._taken = max(self._taken, now)
         rows: list[SampleRow] = []
-        for entity, before, after in self._tables.counters.unsampled():
+        for entity, before, after in self._tables.counters.list_unsampled():
             changes = (
                 after.new - before.new,
                 after.duplicates - before.duplicates,

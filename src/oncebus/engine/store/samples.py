@@ -80,7 +80,7 @@ def samples_of(
     """
     current = span.slot(now)
     by_slot = {row.slot: row for row in rows}
-    known = _known(span, current, since, runs)
+    known = _find_known(span, current, since, runs)
     series: tuple[Series, Series, Series, Series, Series] = ([], [], [], [], [])
     backlog: Series = []
     # Before the first change, the entity had as many active messages as at the start of that change.
@@ -98,7 +98,7 @@ def samples_of(
     return Samples(span, current * span.step * SECOND, *series, backlog)
 
 
-def _known(span: Span, current: int, since: int, runs: Sequence[tuple[int, int]]) -> list[bool]:
+def _find_known(span: Span, current: int, since: int, runs: Sequence[tuple[int, int]]) -> list[bool]:
     first, known = current - span.slots, [False] * span.slots
     for began, ended in runs:
         begin = max(span.slot(max(began, since)), first)

@@ -9,13 +9,13 @@ from typing import Self
 
 from oncebus.engine.store.dead_letters import DeadLetters
 from oncebus.engine.store.duplicates import Duplicates
-from oncebus.engine.store.entities import Entities
-from oncebus.engine.store.entries import Entries
+from oncebus.engine.store.entities import StoredEntities
+from oncebus.engine.store.entries import OutboxEntries
 from oncebus.engine.store.forgets import Forgets
 from oncebus.engine.store.locks import Locks
 from oncebus.engine.store.messages import Messages
 from oncebus.engine.store.pending import PendingMessages
-from oncebus.engine.store.progress import Progress
+from oncebus.engine.store.progress import IngestProgress
 from oncebus.engine.store.quarantine import Quarantine
 from oncebus.engine.store.requeues import Requeues
 from oncebus.engine.store.sampler import Sampler
@@ -45,8 +45,8 @@ class Store:
         self._tables = tables = Tables(connection)
         tokens = LockTokens(random)
         self.samples = Sampler(tables)
-        self.entries = Entries(tables, self.samples, duplicates_kept, duplicates_age)
-        self.progress = Progress(tables)
+        self.entries = OutboxEntries(tables, self.samples, duplicates_kept, duplicates_age)
+        self.progress = IngestProgress(tables)
         self.messages = Messages(tables, tokens)
         self.locks = Locks(tables)
         self.sessions = Sessions(tables, tokens)
@@ -57,7 +57,7 @@ class Store:
         self.duplicates = Duplicates(tables, duplicates_age)
         self.forgets = Forgets(tables)
         self.quarantine = Quarantine(tables)
-        self.entities = Entities(tables, self.samples)
+        self.entities = StoredEntities(tables, self.samples)
         self.body_files = tables.body_files
 
     @classmethod

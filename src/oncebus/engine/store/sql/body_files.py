@@ -30,16 +30,16 @@ class BodyFileTable:
             if name is not None:
                 self._connection.execute("UPDATE body_file SET copies = copies - 1 WHERE name = ?", (name,))
 
-    def needed(self) -> list[str]:
+    def list_needed(self) -> list[str]:
         """Return the names that have references."""
         return [name for (name,) in self._connection.execute("SELECT name FROM body_file WHERE copies > 0")]
 
-    def unused(self, limit: int = 1000) -> list[str]:
+    def list_unused(self, limit: int = 1000) -> list[str]:
         """Return names without references."""
         rows = self._connection.execute("SELECT name FROM body_file WHERE copies = 0 ORDER BY name LIMIT ?", (limit,))
         return [name for (name,) in rows]
 
-    def unknown(self, names: Iterable[str]) -> list[str]:
+    def list_unknown(self, names: Iterable[str]) -> list[str]:
         """Return those names that no row ever referred to, or that were forgotten."""
         known = "SELECT 1 FROM body_file WHERE name = ?"
         return [name for name in names if self._connection.execute(known, (name,)).fetchone() is None]

@@ -19,6 +19,7 @@ _CACHE_KIB = 64 * 1024
 _PAGES_BEFORE_CHECKPOINT = 8192
 _LARGEST_IDLE_LOG = 64 * 1024 * 1024
 _TOGETHER = (500, *(2**power for power in range(8, -1, -1)))
+_MARKS = {length: ", ".join("?" * length) for length in _TOGETHER}
 _STATEMENTS_KEPT = 256
 _T = TypeVar("_T")
 
@@ -52,7 +53,7 @@ def lists(values: Sequence[_T]) -> Iterator[tuple[str, Sequence[_T]]]:
     for at in range(0, len(values), _TOGETHER[0]):
         some = values[at : at + _TOGETHER[0]]
         length = min(1 << (len(some) - 1).bit_length(), _TOGETHER[0])
-        yield ", ".join("?" * length), [*some, *[some[-1]] * (length - len(some))]
+        yield _MARKS[length], some if length == len(some) else [*some, *[some[-1]] * (length - len(some))]
 
 
 class Connection:

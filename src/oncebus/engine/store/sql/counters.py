@@ -101,7 +101,7 @@ class Counters:
                 change[left] -= 1
                 change[entered] += 1
 
-    def unsampled(self) -> list[tuple[int, Counts, Counts]]:
+    def list_unsampled(self) -> list[tuple[int, Counts, Counts]]:
         """Return each entity that changed since the last call, with its counts then and now.
 
         If the transaction fails, they are returned again.

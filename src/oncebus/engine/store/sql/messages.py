@@ -150,7 +150,7 @@ class MessageTable:
         )
         return _fitting(rows, most_bytes)
 
-    def expired(self, now: int, limit: int) -> list[Copy]:
+    def find_expired(self, now: int, limit: int) -> list[Copy]:
         """Return expired messages of main queues that are not locked."""
         return copies_where(
             self._execute,
@@ -246,7 +246,8 @@ class MessageTable:
         for marks, ids in lists([copy.id for copy in copies]):
             self._execute(f"DELETE FROM message WHERE id IN ({marks})", ids)
         self._delete_contents(own)
-        self._release_shared(shared)
+        if shared:
+            self._release_shared(shared)
 
     def _release_shared(self, contents: Sequence[int]) -> None:
         """Remove a reference to a content for each time that it is named. Delete contents without references."""

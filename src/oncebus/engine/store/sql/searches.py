@@ -93,7 +93,7 @@ class MessageSearch:
             (entity, sub_queue, *values, before, limit),
         )
 
-    def unlocked(
+    def find_unlocked(
         self, entity: int, sub_queue: int, after: int, before: int, limit: int, most_read: int
     ) -> tuple[list[Copy], int | None]:
         """Return unlocked messages with numbers above `after` that were enqueued before a time, ordered by number.
