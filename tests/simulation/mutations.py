@@ -143,7 +143,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "resumed before the log was ingested",
         "broker/committing.py",
-        "        if not core.progress.has_recovered:",
+        "        if not self._progress.has_recovered:",
         "        if False:",
     ),
     Mutation(
