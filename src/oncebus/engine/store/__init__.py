@@ -10,6 +10,7 @@ from oncebus.engine.store.errors import (
     StoreInUse,
     StoreMismatch,
 )
+from oncebus.engine.store.records import Counts, Duplicate, Forget, Found, Highest, Purged, Quarantined
 from oncebus.engine.store.samples import Samples, Span, per_second
 from oncebus.engine.store.store import DUPLICATES_KEPT, Store
 from oncebus.engine.store.values import (
@@ -17,11 +18,6 @@ from oncebus.engine.store.values import (
     NAMESPACE,
     Action,
     Changes,
-    Counts,
-    Duplicate,
-    Forget,
-    Found,
-    Highest,
     IngestReport,
     Kind,
     Message,
@@ -30,8 +26,6 @@ from oncebus.engine.store.values import (
     Pending,
     Place,
     Policy,
-    Purged,
-    Quarantined,
     Requeue,
     RequeueKind,
     Scheduled,

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from oncebus.engine.store.values import Highest, Kind, Place, Policy, Scheduled, Stage, SubQueue
+from oncebus.engine.store.records import Highest
+from oncebus.engine.store.values import Kind, Place, Policy, Scheduled, Stage, SubQueue
 from oncebus.model.entities.names import session_key
 from oncebus.model.messages import PARTITION_SHIFT, TRANSACTION, Fate
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oncebus.engine.store.records import Highest
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.unsettled import discard
-from oncebus.engine.store.values import Copy, Highest, Kind, Outcome, Policy, Stage, SubQueue
+from oncebus.engine.store.values import Copy, Kind, Outcome, Policy, Stage, SubQueue
 from oncebus.model.entities.names import session_key
 from oncebus.model.messages import PARTITION_SHIFT
 

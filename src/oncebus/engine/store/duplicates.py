@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from oncebus.engine.store.copies import groups, integers, values
+from oncebus.engine.store.records import Duplicate
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Duplicate
 
 _STEP = 1000
 _PORTION = 50

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oncebus.engine.store.records import Counts
 from oncebus.engine.store.sampler import Sampler
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Counts
 
 
 class StoredEntities:

@@ -13,12 +13,13 @@ from oncebus.engine.store.duplicates import add_duplicates
 from oncebus.engine.store.errors import EntryRefused
 from oncebus.engine.store.forgets import add_forgets
 from oncebus.engine.store.progress import CATALOGUE, JUDGED
+from oncebus.engine.store.records import Quarantined
 from oncebus.engine.store.requeues import remove_returned
 from oncebus.engine.store.sampler import Sampler
 from oncebus.engine.store.sql.connection import Conflict
 from oncebus.engine.store.sql.counters import COPIES
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import IngestReport, Kind, Policy, Quarantined, Stage
+from oncebus.engine.store.values import IngestReport, Kind, Policy, Stage
 from oncebus.model.messages import NOBODY, Fate
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from oncebus.engine.store.copies import values
+from oncebus.engine.store.records import Forget
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Forget
 
 FORGETS_KEPT = 1000
 """The number of forgets that the record keeps for each entity."""

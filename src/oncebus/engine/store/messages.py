@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oncebus.engine.store.records import Found
 from oncebus.engine.store.sessions import check_held
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.tokens import LockTokens
 from oncebus.engine.store.unsettled import complete, discard, discard_all, expire, is_expired, policy_of, put_back
-from oncebus.engine.store.values import Copy, Found, Message, Mode, Policy, SessionLock, Stage, SubQueue, Sweep
+from oncebus.engine.store.values import Copy, Message, Mode, Policy, SessionLock, Stage, SubQueue, Sweep
 from oncebus.model.entities.names import session_key
 
 _EXPIRED_AT_A_TIME = 500

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from oncebus.engine.store.errors import ChangesRefused, SessionLockLost
 from oncebus.engine.store.locks import find_settled, settle
+from oncebus.engine.store.records import Highest
 from oncebus.engine.store.sessions import check_held
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.unsettled import complete, discard, policy_of
@@ -23,7 +24,6 @@ from oncebus.engine.store.values import (
     Action,
     Changes,
     Copy,
-    Highest,
     Outcome,
     Pending,
     Policy,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oncebus.engine.store.records import Highest
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Highest
 
 JUDGED, CATALOGUE = "judged", "catalogue"
 """Names of marks: the greatest time of a message with a key, and the newest version of the catalogue in any row."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oncebus.engine.store.records import Quarantined
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import Outcome, Policy, Quarantined, Stage, SubQueue
+from oncebus.engine.store.values import Outcome, Policy, Stage, SubQueue
 from oncebus.model.entities.names import session_key
 
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from operator import add
 
+from oncebus.engine.store.records import Counts
 from oncebus.engine.store.sql.connection import Connection, lists
-from oncebus.engine.store.values import NAMESPACE, Counts, Stage, SubQueue
+from oncebus.engine.store.values import NAMESPACE, Stage, SubQueue
 
 COPIES = "copies"
 _COLUMNS = (*(field.name for field in fields(Counts)), COPIES)

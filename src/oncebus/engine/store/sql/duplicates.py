@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from oncebus.engine.store.records import Duplicate
 from oncebus.engine.store.sql.connection import Connection, lists
-from oncebus.engine.store.values import Duplicate
 
 _COLUMNS = ", ".join(Duplicate._fields)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from oncebus.engine.store.records import Forget
 from oncebus.engine.store.sql.connection import Connection
-from oncebus.engine.store.values import Forget
 
 _COLUMNS = ", ".join(Forget._fields)
 

@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from oncebus.engine.store.records import Quarantined
 from oncebus.engine.store.sql.body_files import BodyFileTable
 from oncebus.engine.store.sql.connection import Connection, Execute, lists
 from oncebus.engine.store.sql.counters import Counters
-from oncebus.engine.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
+from oncebus.engine.store.values import LEAVING, Copy, Message, Stage, SubQueue
 from oncebus.model.entities.names import session_key
 
 _SPLIT = 2**62

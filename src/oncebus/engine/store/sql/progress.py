@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from oncebus.engine.store.records import Highest
 from oncebus.engine.store.sql.connection import Connection
-from oncebus.engine.store.values import Highest
 
 
 class ProgressTable:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from oncebus.engine.store.records import Quarantined
 from oncebus.engine.store.sql.body_files import BodyFileTable
 from oncebus.engine.store.sql.connection import Connection
-from oncebus.engine.store.values import Quarantined
 
 _COLUMNS = ", ".join(Quarantined._fields)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from oncebus.engine.store.records import Found
 from oncebus.engine.store.sql.connection import Connection, lists
 from oncebus.engine.store.sql.messages import copies_where
-from oncebus.engine.store.values import Copy, Found
+from oncebus.engine.store.values import Copy
 from oncebus.model.entities.names import session_key
 
 _FOUND = "m.id, m.entity, m.sub_queue, m.sequence, m.stage, m.enqueued"
