@@ -220,11 +220,14 @@ class Life:
         folders = Folders(self._data)
         clock = Clock(wall=lambda: self._wall() + self._skew, passed=self._passed)
         threads = SimulatedThreads()
+        # A broker does not start on a disk that fails. It says so, and the operator starts it again later.
+        failing, self._failing = self._failing, _Failing()
         engine = await threads.run(lambda: Engine.files(folders, SHARDS))
         broker = await Broker.open(engine, clock=clock, threads=threads, read_your_sends=30.0)
         broker.start()
         if broker.catalogue.find("collected") is None or broker.catalogue.find("by-body") is None:
             await broker.change(create_all)
+        self._failing = failing
         pipeline = asyncio.create_task(run_pipeline(folders, threads, Random(self._chance.random())), name="pipeline")
         clients = asyncio.gather(
             *(asyncio.create_task(client.run(broker, self._may_go_on), name=client.name) for client in self._clients)
