@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 LEAST_SHARED = 1024
-"""Copies of a message share its content from this size on: counting references costs as much as some 1,000 bytes."""
+"""Copies of a message share its content from this size on, see decision 0029."""
 
 
 def integers(rows: pa.Table, name: str) -> Ints:
