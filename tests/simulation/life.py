@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import sqlite3
+import sys
 import tempfile
 import time
 import uuid
@@ -149,6 +150,8 @@ class Life:
             # A crash leaves coroutines that nobody awaits.
             enter(warnings.catch_warnings())
             warnings.simplefilter("ignore", RuntimeWarning)
+            # What a dead process still does has no effect, and fails.
+            enter(mock.patch.object(sys, "unraisablehook", _ignore))
             logging.disable(logging.CRITICAL)
             stack.callback(logging.disable, logging.NOTSET)
             gc.disable()
@@ -163,20 +166,25 @@ class Life:
         self._until_cut = self._chance.randint(1, 30 if soon else 160) if may_crash else 0
         self._failing = _Failing.draw(self._chance) if may_crash else _Failing()
         self._skew = 0
+        self._has_started = False
         asyncio.set_event_loop(loop)
         loop.set_exception_handler(lambda *_: None)
         main = loop.create_task(self._run())
         main.add_done_callback(lambda _: loop.stop())
         loop.run_forever()
-        cut = loop.failure
-        if cut is None and main.done():
-            main.result()
+        cut: BaseException | None = loop.failure
+        if cut is None and (error := main.exception()) is not None:
+            if self._has_started or not self._failing.has_failed:
+                raise error
+            # A broker does not start on a disk that fails. It says so, and the operator starts it again.
+            cut = error
+        elif cut is not None and not isinstance(cut, PowerCut):
+            raise cut
         self._now = loop.time()
         self._close(loop)
         if cut is None:
             return True
-        if not isinstance(cut, PowerCut):
-            raise cut
+        self._lose_something()
         return False
 
     def _close(self, loop: Loop) -> None:
@@ -194,6 +202,8 @@ class Life:
         del loop
         gc.collect()
         _close_descriptors(self._data)
+
+    def _lose_something(self) -> None:
         if self._chance.random() < 0.6:
             self.faults["power cut"] += 1
             self._disk.cut()
@@ -220,14 +230,12 @@ class Life:
         folders = Folders(self._data)
         clock = Clock(wall=lambda: self._wall() + self._skew, passed=self._passed)
         threads = SimulatedThreads()
-        # A broker does not start on a disk that fails. It says so, and the operator starts it again later.
-        failing, self._failing = self._failing, _Failing()
         engine = await threads.run(lambda: Engine.files(folders, SHARDS))
         broker = await Broker.open(engine, clock=clock, threads=threads, read_your_sends=30.0)
         broker.start()
         if broker.catalogue.find("collected") is None or broker.catalogue.find("by-body") is None:
             await broker.change(create_all)
-        self._failing = failing
+        self._has_started = True
         pipeline = asyncio.create_task(run_pipeline(folders, threads, Random(self._chance.random())), name="pipeline")
         clients = asyncio.gather(
             *(asyncio.create_task(client.run(broker, self._may_go_on), name=client.name) for client in self._clients)
@@ -270,7 +278,10 @@ class Life:
         await client.run(broker, lambda: False)
         for _ in range(_DRAIN_ROUNDS):
             held = await self._held(broker)
-
+            if not held:
+                # Messages that fall due or are forwarded may be on their way through the pipeline.
+                await asyncio.sleep(1.0)
+                held = await self._held(broker)
             if not held:
                 return
             for place in PLACES:
@@ -321,6 +332,7 @@ class _Failing:
     code: int = 0
     after: int = 0
     during: int = 0
+    has_failed: bool = False
 
     @classmethod
     def draw(cls, chance: Random) -> _Failing:
@@ -338,6 +350,7 @@ class _Failing:
             self.after -= 1
             return None
         self.during -= 1
+        self.has_failed = True
         return OSError(self.code, os.strerror(self.code))
 
 
@@ -346,6 +359,10 @@ class _Certain(Random):
 
     def random(self) -> float:
         return 0.5
+
+
+def _ignore(_: object) -> None:
+    """Do nothing with an error that nobody can raise."""
 
 
 def _draw_id(ids: Random) -> uuid.UUID:
