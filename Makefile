@@ -80,7 +80,7 @@ history: setup ## use the broker at random under random faults, and check the hi
 	$(BIN)/python -m tests.history $(FILE)
 
 # SEED begins elsewhere, LIVES or MINUTES end it.
-simulate: setup ## live lives of a broker on virtual time, with power cuts and other faults, each from its seed
+simulate: setup ## simulate a broker on virtual time, with power cuts and other faults; each life has a seed
 	$(BIN)/python -m tests.simulation --seed $(or $(SEED),$(shell date +%s)) --lives $(or $(LIVES),1000) --minutes $(or $(MINUTES),10)
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

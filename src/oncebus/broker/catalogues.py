@@ -14,6 +14,7 @@ from oncebus.broker.waiting import Arrivals
 from oncebus.engine.engine import CatalogueVersions
 from oncebus.engine.store import Kind, Place, Policy, Store, SubQueue
 from oncebus.model.entities import Catalogue, Entity, Queue, Subscription, Topic
+from oncebus.model.entities.catalogue_json import check_stored_form
 from oncebus.model.entities.detection_keys import BODY
 from oncebus.model.entities.rule_parsing import compile_rule
 from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic
@@ -85,6 +86,7 @@ class Catalogues:
                 return before
             touched = [entity for entity in after.entities.values() if before.entity(entity.id) != entity]
             for entity in touched:
+                check_stored_form(entity)
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
                     compile_rule(rule)
             await self._threads.run(self.versions.publish, after)

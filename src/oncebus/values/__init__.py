@@ -1,1 +1,1 @@
-"""What everything else is written with: durations, sizes, errors, files, settings, logs."""
+"""What everything else is written with: durations, sizes, errors, the disk, threads, settings, logs."""

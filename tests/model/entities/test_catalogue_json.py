@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from oncebus.amqp.types import ULong
 from oncebus.model.access import AuthorizationRule, Right
-from oncebus.model.entities import Catalogue, CorrelationFilter, Queue, Rule, Subscription, Topic
-from oncebus.model.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
+from oncebus.model.entities import BadRequest, Catalogue, CorrelationFilter, Queue, Rule, Subscription, Topic
+from oncebus.model.entities.catalogue_json import (
+    BadCatalogue,
+    catalogue_from_json,
+    catalogue_to_json,
+    check_stored_form,
+)
 from tests.model.entities.catalogues import written_catalogues
 
 KEYS = AuthorizationRule("all", frozenset(Right), "secret-one", "secret-two")
@@ -106,3 +112,10 @@ def test_a_text_that_is_not_a_catalogue_is_refused_without_quoting_it(text: str)
     with pytest.raises(BadCatalogue) as raised:
         catalogue_from_json(text)
     assert "secret" not in str(raised.value)
+
+
+def test_an_entity_that_could_not_be_read_back_is_refused() -> None:
+    # No protocol makes such a value. If one did, its file would stop the broker.
+    rule = Rule("r", CorrelationFilter(properties=(("p", ULong(2**64)),)))
+    with pytest.raises(BadRequest, match="The description of 't/Subscriptions/s' cannot be stored"):
+        check_stored_form(Subscription(topic="t", name="s", rules=(rule,)))

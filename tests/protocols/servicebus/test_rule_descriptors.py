@@ -8,16 +8,20 @@ import pytest
 
 from oncebus.amqp.decoding import decode
 from oncebus.amqp.encoding import encode
-from oncebus.amqp.types import Described, Float, Int, Symbol, Timestamp, ULong
+from oncebus.amqp.types import Byte, Described, Float, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from oncebus.model.entities import (
     BadRequest,
+    Catalogue,
     CorrelationFilter,
     FalseFilter,
     Rule,
     SqlAction,
     SqlFilter,
+    Subscription,
+    Topic,
     TrueFilter,
 )
+from oncebus.model.entities.catalogue_json import catalogue_from_json, catalogue_to_json
 from oncebus.protocols.servicebus.rules import describe_rule, rule_of
 
 
@@ -122,3 +126,27 @@ def test_a_correlation_filter_has_nine_fields_and_its_properties_come_back() -> 
     assert wire.value[:8] == [None, "m", None, None, None, None, None, "t"]
     given = {"correlation-filter": {"message-id": "m", "content-type": "t", "properties": wire.value[8]}}
     assert rule_of("r", given).filter == chosen
+
+
+TIME_SPAN, DATE = Symbol("com.microsoft:timespan"), Symbol("com.microsoft:datetime-offset")
+EXTREMES = [
+    *(kind(2**bits - 1) for kind, bits in ((UByte, 8), (UShort, 16), (UInt, 32), (ULong, 64))),
+    *(
+        kind(sign * 2**bits - (sign > 0))
+        for kind, bits in ((Byte, 7), (Short, 15), (Int, 31), (Long, 63))
+        for sign in (1, -1)
+    ),
+    *(Described(TIME_SPAN, ticks) for ticks in (-(2**63), -15, -1, 0, 1, 15, 2**63 - 1)),
+    *(Described(DATE, ticks) for ticks in (0, 1, 3_155_378_975_999_999_999)),
+    *(Timestamp(milliseconds) for milliseconds in (-62_135_596_800_000, 253_402_300_799_999)),
+    *(Float(value) for value in (3.4e38, float("inf"), float("nan"), 1e-45)),
+    *(1.7e308, float("-inf"), b"", b"\xff" * 300, "", "\0", "\ud7ff", True, UUID(int=2**128 - 1)),
+]
+
+
+@pytest.mark.parametrize("value", EXTREMES, ids=repr)
+def test_a_rule_that_a_client_can_add_can_be_stored_and_listed(value: Any) -> None:
+    rule = rule_of("r", on_the_wire({"correlation-filter": {"properties": {"p": value}}}))
+    catalogue = Catalogue().create(Topic(name="t"), 1).create(Subscription(topic="t", name="s"), 1, [rule])
+    read = catalogue_from_json(catalogue_to_json(catalogue)).rule("t", "s", "r")
+    assert repr(on_the_wire(describe_rule(read))) == repr(on_the_wire(describe_rule(rule)))

@@ -35,6 +35,7 @@ from oncebus.model.entities.descriptions import (
     Topic,
     TrueFilter,
 )
+from oncebus.model.entities.errors import BadRequest
 from oncebus.model.entities.filter_values import PARSERS, FilterValue, Parameters, type_and_text
 from oncebus.model.entities.names import key_of_path
 from oncebus.values.errors import OncebusError
@@ -97,6 +98,17 @@ def catalogue_from_json(text: str | bytes) -> Catalogue:
     if len(ids) < len(entities) or len(catalogue.entities) < len(entities) or max(ids, default=0) >= catalogue.next_id:
         raise BadCatalogue("an id or a path is used twice, or an id is not below 'next_id'")
     return catalogue
+
+
+def check_stored_form(entity: Entity) -> None:
+    """Raise `BadRequest` unless an entity can be read back as it is written.
+
+    A catalogue file that cannot be read would stop the pipeline, and the broker at its next start.
+    """
+    try:
+        _read(json.loads(json.dumps(_write(entity))), type(entity))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise BadRequest(f"The description of '{entity.path}' cannot be stored: {error}") from error
 
 
 def _write(value: Entity | Filter | SqlAction | Rule | AuthorizationRule) -> _Object:

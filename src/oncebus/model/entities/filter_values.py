@@ -29,8 +29,7 @@ Parameters = tuple[tuple[str, FilterValue], ...]
 _BEYOND_TENTHS = re.compile(r"(\.[0-9]{7})[0-9]+")
 _LARGEST_DECIMAL = 2**96
 _INT32 = range(-(2**31), 2**31)
-_INT64 = range(-(2**63), 2**63)
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _WHOLE: dict[str, type[int]] = {
     "int": Int,
@@ -82,20 +81,30 @@ def _parse_decimal(text: str) -> Decimal:
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or not -28 <= exponent <= value.adjusted() <= 28:
         raise ValueError
-    if abs(value) >= _LARGEST_DECIMAL:
+    # Not `abs`, which rounds.
+    if value.copy_abs() >= _LARGEST_DECIMAL:
         raise ValueError
     return value
 
 
 def _parse_whole(kind: type[int], text: str) -> int:
     stripped = text.strip()
-    # A plain int: a range is searched number by number for one of a subclass.
-    if not _INTEGER.fullmatch(stripped) or int(stripped) not in _INT64:
+    if not _INTEGER.fullmatch(stripped):
         raise ValueError
     value = kind(stripped)
-    # Raises if the number does not fit its type.
-    encode(value)
+    _check_range(value)
     return value
+
+
+def _parse_single(text: str) -> Float:
+    value = Float(float(text))
+    _check_range(value)
+    return value
+
+
+def _check_range(value: int | float) -> None:
+    """Raise `ValueError` if a number does not fit its type in AMQP: receivers of the rule could not get it."""
+    encode(value)
 
 
 def _parse_flag(text: str) -> bool:
@@ -109,7 +118,7 @@ PARSERS: dict[str, Callable[[str], FilterValue]] = {
     "string": str,
     **{name: partial(_parse_whole, kind) for name, kind in _WHOLE.items()},
     "double": float,
-    "float": lambda text: Float(float(text)),
+    "float": _parse_single,
     "decimal": _parse_decimal,
     "boolean": _parse_flag,
     "dateTime": Moment.parse,

@@ -135,12 +135,14 @@ def read_rule(form: Form, name: str) -> Rule:
             form.errors["expression"] = "Give an expression."
     elif form["filter"] == "correlation":
         fields = {field: form[f"filter-{field}"] or None for field in TITLES}
-        own: dict[str, Value] = {}
+        compared: Parameters = ()
         try:
             own = lines_of(form[PROPERTIES])
+            compared = tuple((each, _filter_value(value)) for each, value in own.items())
         except OncebusError as error:
             form.errors[PROPERTIES] = str(error)
-        compared = tuple((each, _filter_value(value)) for each, value in own.items())
+        except OverflowError:
+            form.errors[PROPERTIES] = "A property has a time before the year 1 or after the year 9999."
         chosen = CorrelationFilter(**fields, properties=compared)
     action = form["action"].strip()
     return Rule(name, chosen, SqlAction(action) if action else None)

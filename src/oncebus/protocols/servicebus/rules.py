@@ -135,9 +135,9 @@ def _from_amqp(name: str, value: Any) -> FilterValue:
             case bytes():
                 return bytes(value)
             case Described(descriptor, int() as ticks) if descriptor == _TIME_SPAN:
-                return timedelta(microseconds=ticks / 10)
+                return timedelta(microseconds=_microseconds(ticks))
             case Described(descriptor, int() as ticks) if descriptor == DATE:
-                return _EPOCH + timedelta(microseconds=(ticks - TICKS_AT_1970) / 10)
+                return _EPOCH + timedelta(microseconds=_microseconds(ticks - TICKS_AT_1970))
             case Described(descriptor, str() as uri) if descriptor == URI:
                 return str(uri)
     except OverflowError:
@@ -145,6 +145,11 @@ def _from_amqp(name: str, value: Any) -> FilterValue:
     raise BadRequest(
         f"The property '{name}' of the correlation filter has value {value!r:.100}. It cannot be compared."
     )
+
+
+def _microseconds(ticks: int) -> int:
+    """Return ticks of 100 ns as microseconds, towards zero: floats would round the largest ones up."""
+    return ticks // 10 if ticks >= 0 else -(-ticks // 10)
 
 
 def _to_amqp(value: FilterValue) -> object:
