@@ -11,9 +11,9 @@ import pytest
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
 from oncebus.broker.waiting import Patience
-from oncebus.engine.store import Mode, SessionLock
+from oncebus.engine.store import Mode, SessionLock, SubQueue
 from oncebus.model.entities import NotFound
-from tests.broker.scenes import Scene, message, play
+from tests.broker.scenes import SECOND, Scene, message, play
 
 ORDERS = Address("orders")
 
@@ -173,5 +173,84 @@ def test_free_sessions_are_dealt_in_turn(tmp_path: Path) -> None:
         third = await accepting[2]
         assert third is not None
         assert third.session == first.session
+
+    play(tmp_path, plot)
+
+
+def test_a_link_that_takes_back_its_hurry_waits_on(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue("orders")
+        link = Link(1)
+        dispatcher = scene.broker.dispatcher(queue.id, ORDERS, Mode.PEEK_LOCK)
+        dispatcher.hurry(link)
+        dispatcher.join(link)
+        await dispatcher.wait_for_look()
+        await settle_down()
+        await scene.send("orders", "a")
+        while not link.taken:
+            await asyncio.sleep(0)
+        assert link.finished == 0
+
+    play(tmp_path, plot)
+
+
+def test_a_link_that_cannot_take_a_message_fails_alone(tmp_path: Path) -> None:
+    class Broken(Link):
+        def deliver(self, item: Received) -> None:
+            raise ValueError(f"cannot take {item.message.message_id}")
+
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue("orders")
+        broken, link = Broken(1), Link(2)
+        dispatcher = scene.broker.dispatcher(queue.id, ORDERS, Mode.PEEK_LOCK)
+        for each in (broken, link):
+            dispatcher.join(each)
+        await scene.send("orders", "a", "b", "c")
+        while len(link.taken) < 2:
+            await asyncio.sleep(0)
+        # `Link.fail` raises, and even that hurts nobody else.
+        link.credit += 1
+        dispatcher.join(link)
+        await scene.send("orders", "d")
+        while len(link.taken) < 3:
+            await asyncio.sleep(0)
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize("is_locked", [True, False], ids=["too often", "too old"])
+def test_a_look_wakes_those_who_wait_for_what_it_dead_letters(tmp_path: Path, is_locked: bool) -> None:
+    letters = Address("orders", SubQueue.DEAD_LETTER)
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue("orders", max_delivery_count=1, dead_lettering_on_message_expiration=True)
+        await scene.send("orders", message("a", ttl=None if is_locked else 30 * SECOND))
+        await scene.flow()
+        if is_locked:
+            await scene.receive("orders", 1)
+        waiting = asyncio.create_task(scene.broker.receive(letters, 1, wait=60))
+        await settle_down()
+        scene.time.advance(61)
+        # It ends the lock, or finds the expired message, before the chores do.
+        assert await scene.broker.receive(ORDERS, 1) == []
+        assert [each.message.message_id for each in await waiting] == ["a"]
+
+    play(tmp_path, plot)
+
+
+def test_locking_a_session_wakes_those_who_wait_for_the_sessions_that_it_frees(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("orders", requires_session=True)
+        await scene.send("orders", *(message(name, session=name) for name in "abc"))
+        await scene.flow()
+        for name in "abc":
+            assert await scene.broker.accept_session(ORDERS, name) is not None
+        waiting = asyncio.create_task(scene.broker.accept_session(ORDERS, None, wait=60))
+        await settle_down()
+        scene.time.advance(61)
+        assert await scene.broker.accept_session(ORDERS, "b") is not None
+        found = await waiting
+        assert found is not None
+        assert found.session == "a"
 
     play(tmp_path, plot)

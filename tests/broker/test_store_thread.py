@@ -23,7 +23,7 @@ class Refused(OncebusError):
 
 def run(tmp_path: Path, plot: Callable[[StoreThread], Awaitable[None]]) -> Store:
     async def body() -> None:
-        thread = StoreThread(Store.open(tmp_path / "store.db"), OwnThread("store"))
+        thread = StoreThread(Store.open(tmp_path / "store.db"), OwnThread("store"), lambda _: None)
         try:
             await plot(thread)
         finally:
@@ -150,7 +150,7 @@ def test_an_answer_that_nobody_gets_is_handed_to_unwanted(tmp_path: Path) -> Non
 
 def test_closing_does_submitted_work_and_refuses_the_rest(tmp_path: Path) -> None:
     async def body() -> None:
-        thread = StoreThread(Store.open(tmp_path / "store.db"), OwnThread("store"))
+        thread = StoreThread(Store.open(tmp_path / "store.db"), OwnThread("store"), lambda _: None)
         asked = asyncio.create_task(thread.run(note(1)))
         await asyncio.sleep(0)
         closing = asyncio.create_task(thread.close())

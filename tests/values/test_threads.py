@@ -125,3 +125,30 @@ def test_threads_end_with_their_owner() -> None:
     gc.collect()
     ident.join()
     assert threading.active_count() == before
+
+
+def test_a_thread_that_cannot_be_started_is_started_for_the_next_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        thread = OwnThread("own")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await thread.run(int)
+        assert await thread.run(int, "3") == 3
+        thread.close()
+
+    asyncio.run(work())
+
+
+def _refuse(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_work_whose_future_is_cancelled_does_not_end_the_thread() -> None:
+    thread, may_go_on = OwnThread("own"), threading.Event()
+    thread.begin(may_go_on.wait)
+    cancelled = thread.begin(int, "3")
+    assert cancelled.cancel()
+    may_go_on.set()
+    assert thread.begin(int, "4").result(60) == 4
+    thread.close()

@@ -18,9 +18,8 @@ from oncebus.broker.idle import Accesses
 from oncebus.broker.requeue import Requeuer
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
-from oncebus.broker.waiting import Arrivals
 from oncebus.broker.wakeups import Wakeups
-from oncebus.engine.store import Span, Store, Sweep
+from oncebus.engine.store import Span, Store
 from oncebus.model.entities import Catalogue, Entity
 
 log = logging.getLogger(__name__)
@@ -71,7 +70,6 @@ class Chores:
         catalogues: Catalogues,
         clock: Clock,
         store: StoreThread,
-        arrivals: Arrivals,
         accounting: Accounting,
         accesses: Accesses,
         entrance: Entrance,
@@ -84,7 +82,6 @@ class Chores:
         self._catalogues = catalogues
         self._clock = clock
         self._store = store
-        self._arrivals = arrivals
         self._accounting = accounting
         self._accesses = accesses
         self._entrance = entrance
@@ -178,7 +175,7 @@ class Chores:
         policies, now = self._catalogues.policies, self._clock.steady()
         sweep = await self._store.run(lambda store: store.locks.expire(policies, now))
         self._next_end = sweep.next
-        return self._notify(sweep)
+        return sweep.more
 
     async def _pulse(self) -> None:
         """Send a pulse through a new or idle pipeline, to see that it works and to keep it warm."""
@@ -196,11 +193,11 @@ class Chores:
         policies, now = self._catalogues.policies, self._clock.steady()
         sweep = await self._store.run(lambda store: store.scheduled.send_due(policies, now))
         self._next_due = sweep.next
-        return self._notify(sweep)
+        return sweep.more
 
     async def _expire(self) -> bool:
         policies, now = self._catalogues.policies, self._clock.steady()
-        return self._notify(await self._store.run(lambda store: store.messages.expire(policies, now)))
+        return (await self._store.run(lambda store: store.messages.expire(policies, now))).more
 
     async def _prune_duplicates(self) -> None:
         now = self._clock.steady()
@@ -243,8 +240,3 @@ class Chores:
         if (slot := Span.TEN_MINUTES.slot(now)) != self._slot:
             await self._store.run(lambda store: store.samples.take(now))
             self._slot = slot
-
-    def _notify(self, sweep: Sweep) -> bool:
-        """Wake receivers where messages arrived. Return whether there is more to do at once."""
-        self._arrivals.notify(sweep.arrived)
-        return sweep.more

@@ -63,7 +63,7 @@ class Core:
         self.consumers = Consumers(passed)
         self.refusals = Refusals(self.clock.now)
         self.background = Background()
-        self.store = StoreThread(store, threads.own("store"))
+        self.store = StoreThread(store, threads.own("store"), self.arrivals.notify)
         self.bodies = Bodies(engine.bodies, self.background, threads)
         self.catalogues = Catalogues(
             engine.catalogues,
@@ -78,7 +78,7 @@ class Core:
             changed=self._note_change,
         )
         self.tracing = Tracing(self.catalogues)
-        self.wakeups = Wakeups(self.catalogues, self.arrivals)
+        self.wakeups = Wakeups(self.catalogues)
         use = Use(self.accesses, self.arrivals, passed)
         shares = Shares(passed, lambda entity: use.is_alone(entity, self.catalogues.current))
         sizes = {entity: store.entities.size(entity) for entity in self.catalogues.policies}
@@ -136,7 +136,6 @@ class Core:
             self.catalogues,
             self.clock,
             self.store,
-            self.arrivals,
             self.accounting,
             self.accesses,
             self.entrance,

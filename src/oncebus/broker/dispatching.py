@@ -7,12 +7,15 @@ causes one query of the store. Messages are dealt to the waiters in turn, one by
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from oncebus.broker.waiting import Arrivals, Patience
 from oncebus.engine.store import Place
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -88,7 +91,8 @@ class Dispatcher(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     def join(self, waiter: Waiter[T]) -> None:
-        """Add a waiter, unless it already waits."""
+        """Add a waiter, unless it already waits. One that was in a hurry waits patiently from now on."""
+        self._hurried.pop(waiter, None)
         self._waiting.setdefault(waiter)
         if self._task is None:
             self._task = asyncio.create_task(self._serve())
@@ -99,8 +103,8 @@ class Dispatcher(Generic[T]):
         Calls its `finish` when it wants no more, or when a look that begins after this call finds nothing: something
         may have arrived at this very moment.
         """
-        self._hurried[waiter] = None
         self.join(waiter)
+        self._hurried[waiter] = None
         self._arrived.set()
 
     def leave(self, waiter: Waiter[T]) -> None:
@@ -122,7 +126,7 @@ class Dispatcher(Generic[T]):
         except Exception as error:
             failed, self._waiting, self._hurried = {**self._waiting, **self._hurried}, OrderedDict(), {}
             for waiter in failed:
-                waiter.fail(error)
+                _fail(waiter, error)
         self._task = None
         if self._waiting:
             self._task = asyncio.create_task(self._serve())
@@ -182,10 +186,7 @@ class Dispatcher(Generic[T]):
         while left and self._waiting:
             waiter, _ = self._waiting.popitem(last=False)
             if waiter.can_take:
-                waiter.deliver(left.pop())
-                self._waiting[waiter] = None
-                if waiter in requested:
-                    requested[waiter] -= 1
+                self._deliver(waiter, left.pop())
         if left and self.source.deletes:
             # Some waiters have left, or take fewer than they wanted.
             for waiter, count in requested.items():
@@ -193,6 +194,19 @@ class Dispatcher(Generic[T]):
                     waiter.deliver(left.pop())
                     count -= 1
         return left
+
+    def _deliver(self, waiter: Waiter[T], item: T) -> None:
+        """Give a waiter an item, and its next turn to it. One that cannot take it fails alone."""
+        try:
+            waiter.deliver(item)
+        except Exception as error:
+            self._hurried.pop(waiter, None)
+            self._requested.pop(waiter, None)
+            _fail(waiter, error)
+            return
+        self._waiting[waiter] = None
+        if waiter in self._requested:
+            self._requested[waiter] -= 1
 
     def _finish(self, waiter: Waiter[T]) -> None:
         if waiter in self._hurried:
@@ -202,6 +216,14 @@ class Dispatcher(Generic[T]):
     def _remove(self, waiter: Waiter[T]) -> None:
         self._waiting.pop(waiter, None)
         self._hurried.pop(waiter, None)
+
+
+def _fail(waiter: Waiter[Any], error: Exception) -> None:
+    try:
+        waiter.fail(error)
+    except Exception:
+        # The others must still be told.
+        log.exception("Failed to tell a receiver about an error")
 
 
 class Dispatchers(Generic[T]):
@@ -217,9 +239,11 @@ class Dispatchers(Generic[T]):
         if dispatcher is None:
 
             def forget() -> None:
-                del self._open[key]
+                # It may have been closed before, and another one opened since.
+                if self._open.get(key) is made:
+                    del self._open[key]
 
-            dispatcher = self._open[key] = Dispatcher(self._arrivals, place, make_source(), forget)
+            dispatcher = made = self._open[key] = Dispatcher(self._arrivals, place, make_source(), forget)
         return dispatcher
 
 
@@ -239,7 +263,8 @@ class Call(Generic[T]):
         """
         dispatcher.join(self)
         try:
-            with patience.ending(lambda: dispatcher.hurry(self)):
+            # A call that has its items already needs no further look.
+            with patience.ending(lambda: None if self._done.done() else dispatcher.hurry(self)):
                 await self._done
         finally:
             self.is_there = False

@@ -260,8 +260,7 @@ class Receiving(BrokerBase):
     async def release_session(self, lock: SessionLock) -> None:
         """Release a session and the messages that were received in it and not settled."""
         policy = self._policy(self._of_lock(lock))
-        sweep = await self._store.run(lambda store: store.sessions.release(lock, policy))
-        self._core.arrivals.notify(sweep.arrived)
+        await self._store.run(lambda store: store.sessions.release(lock, policy))
 
     async def session_state(self, lock: SessionLock) -> bytes | None:
         """Return the state that receivers have stored in a session."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from oncebus.broker.errors import BrokerClosed
-from oncebus.engine.store import ChangesRefused, SessionCannotBeLocked, SessionLockLost, Store, StoreFull
+from oncebus.engine.store import ChangesRefused, Place, SessionCannotBeLocked, SessionLockLost, Store, StoreFull
 from oncebus.values.threads import OwnThread
 
 T = TypeVar("T")
@@ -38,8 +38,10 @@ class StoreThread:
     work may be called twice; only the last call counts.
     """
 
-    def __init__(self, store: Store, thread: OwnThread) -> None:
+    def __init__(self, store: Store, thread: OwnThread, arrived: Callable[[set[Place]], None]) -> None:
+        """`arrived` is called in the event loop with the places where work has made messages available."""
         self._store = store
+        self._arrived = arrived
         self._queue: deque[_Submitted] = deque()
         self._thread = thread
         self._task: asyncio.Task[None] | None = None
@@ -81,14 +83,20 @@ class StoreThread:
             group = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
             group = [each for each in group if not each.done.done()]
             try:
-                answers = await self._thread.run(self._do, [each.work for each in group])
+                answers, places = await self._thread.run(self._do, [each.work for each in group])
             except Exception as error:
                 # The store transaction was rolled back: the group has changed nothing.
-                answers = [error] * len(group)
+                answers, places = [error] * len(group), set()
             for each, answer in zip(group, answers, strict=True):
                 _answer(each, answer)
+            if places:
+                self._arrived(places)
 
-    def _do(self, group: list[Callable[[Store], Any]]) -> list[Any]:
+    def _do(self, group: list[Callable[[Store], Any]]) -> tuple[list[Any], set[Place]]:
+        answers = self._do_all(group)
+        return answers, self._store.take_arrivals()
+
+    def _do_all(self, group: list[Callable[[Store], Any]]) -> list[Any]:
         try:
             return self._do_together(group)
         except _WorkFailed as failed:

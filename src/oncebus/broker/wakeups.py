@@ -1,20 +1,17 @@
-"""Wakes whoever has something to do because messages were put back, or may be requeued."""
+"""Wakes the chores when they have something to do."""
 
 from __future__ import annotations
 
 import asyncio
 
 from oncebus.broker.catalogues import Catalogues
-from oncebus.broker.waiting import Arrivals
-from oncebus.engine.store import Place, SubQueue
 
 
 class Wakeups:
-    """Wakes the chores and the receivers."""
+    """Wakes the chores. The store thread wakes receivers."""
 
-    def __init__(self, catalogues: Catalogues, arrivals: Arrivals) -> None:
+    def __init__(self, catalogues: Catalogues) -> None:
         self._catalogues = catalogues
-        self._arrivals = arrivals
         # Set when the chores should begin their next round now. They clear it.
         self.chores = asyncio.Event()
 
@@ -23,8 +20,7 @@ class Wakeups:
         self.chores.set()
 
     def note_settled(self, entity: int) -> None:
-        """Wake receivers and requeue, because messages of an entity were abandoned, deferred or dead-lettered."""
-        self._arrivals.notify([Place(entity, sub_queue) for sub_queue in SubQueue])
+        """Wake requeue, because messages of an entity were abandoned or dead-lettered, and may have to be forwarded."""
         policy = self._catalogues.policies.get(entity)
         if policy is not None and (policy.forward_to, policy.forward_dead_letters_to) != (None, None):
             self.wake_chores()

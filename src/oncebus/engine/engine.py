@@ -169,8 +169,9 @@ class Engine:
             store = undone.enter_context(closing(Store.open(folders.store, duplicates_kept=duplicates_kept)))
             check_no_repair(folders)
             check_parts(folders, log.last_commit, store, CatalogueFiles(folders.catalogue).versions())
+            engine = cls(folders, log, store)
             undone.pop_all()
-            return cls(folders, log, store)
+            return engine
 
     def close(self) -> None:
         """Close all parts, if no broker has taken them over."""

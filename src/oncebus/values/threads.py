@@ -51,17 +51,24 @@ class _Pool:
         """See `Threads.run`."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._unanswered += 1
         self.put(_Job(work, args, partial(_call_in, loop, self._answer, done)))
+        self._unanswered += 1
         return done
 
     def put(self, job: _Job) -> None:
-        """Do a job when its turn comes."""
+        """Do a job when its turn comes. Raises `RuntimeError` if no thread can be started for it."""
+        if len(self._threads) < self._most and self._unanswered >= len(self._threads):
+            thread = threading.Thread(
+                target=_serve, args=(self._jobs,), name=f"{self._name}-{len(self._threads)}", daemon=True
+            )
+            try:
+                thread.start()
+                self._threads.append(thread)
+            except RuntimeError:
+                # The machine has no room for another thread. Those that run do the job, if there are any.
+                if not self._threads:
+                    raise
         self._jobs.put(job)
-        if len(self._threads) < self._most and (not self._threads or self._unanswered > len(self._threads)):
-            name = f"{self._name}-{len(self._threads)}"
-            self._threads.append(threading.Thread(target=_serve, args=(self._jobs,), name=name, daemon=True))
-            self._threads[-1].start()
 
     def close(self) -> None:
         """Do the work that is waiting, then end the threads."""
@@ -142,6 +149,8 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args
 
 
 def _set(done: Future[Any], result: Any, error: BaseException | None) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
     if error is None:
         done.set_result(result)
     else:

@@ -196,7 +196,8 @@ def test_expired_locks_are_swept_and_their_places_reported(queue: Store) -> None
     with queue.transaction():
         assert queue.locks.expire({QUEUE: POLICY}, START + 9 * SECOND).handled == 0
         sweep = queue.locks.expire({QUEUE: POLICY}, START + 10 * SECOND)
-    assert (sweep.handled, sweep.arrived) == (2, {Place(QUEUE, SubQueue.MAIN)})
+    assert (sweep.handled, queue.take_arrivals()) == (2, {Place(QUEUE, SubQueue.MAIN)})
+    assert queue.take_arrivals() == set()
 
 
 @pytest.fixture
@@ -224,7 +225,8 @@ def test_each_receiver_gets_the_session_with_the_oldest_message(sessions: Store)
     assert [message.sequence for message in hold_in(sessions, second)] == [2, 4]
     with sessions.transaction():
         assert sessions.sessions.accept(QUEUE, None, SESSIONS, START) is None
-        assert sessions.sessions.release(first, SESSIONS).arrived == {Place(QUEUE, SubQueue.MAIN)}
+        sessions.sessions.release(first, SESSIONS)
+    assert sessions.take_arrivals() == {Place(QUEUE, SubQueue.MAIN)}
     assert accept(sessions).session == "a"
 
 
@@ -240,10 +242,10 @@ def test_messages_are_renewed_and_lost_with_the_lock_of_their_session(sessions: 
         ]
         late = Settlement(Action.COMPLETE, two.token or b"")
         assert sessions.locks.settle(QUEUE, [late], SESSIONS, START + 19 * SECOND) == [Outcome.SESSION_LOCK_LOST]
-        sweep = sessions.locks.expire({QUEUE: SESSIONS}, START + 19 * SECOND)
-        assert sweep.arrived == {Place(QUEUE, SubQueue.MAIN)}
+        sessions.locks.expire({QUEUE: SESSIONS}, START + 19 * SECOND)
         outcomes = sessions.locks.settle(QUEUE, [late], SESSIONS, START + 19 * SECOND, lock)
     assert outcomes == [Outcome.SESSION_LOCK_LOST]
+    assert sessions.take_arrivals() == {Place(QUEUE, SubQueue.MAIN)}
     with pytest.raises(SessionLockLost):
         hold_in(sessions, lock, now=START + 19 * SECOND)
     (again,) = hold_in(sessions, accept(sessions, "a", START + 19 * SECOND), now=START + 19 * SECOND)

@@ -25,7 +25,7 @@ def test_expired_messages_go_where_the_policy_says(store: Store, state: str, dea
         assert store.messages.receive_deferred(QUEUE, [1], Mode.PEEK_LOCK, policy, START + SECOND) == []
         sweep = store.messages.expire({QUEUE: policy}, START + SECOND)
     assert sweep.handled == 1
-    assert sweep.arrived == ({Place(QUEUE, SubQueue.DEAD_LETTER)} if dead_letter else set())
+    assert store.take_arrivals() == ({Place(QUEUE, SubQueue.DEAD_LETTER)} if dead_letter else set())
     dead = store.messages.peek(QUEUE, 0, 9, START + 99 * SECOND, sub_queue=SubQueue.DEAD_LETTER)
     assert [message.reason for message in dead] == (["TTLExpiredException"] if dead_letter else [])
     counts = store.entities.counts(QUEUE)

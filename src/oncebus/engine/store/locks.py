@@ -112,10 +112,10 @@ class Locks:
         sweep = Sweep()
         copies = tables.locks.expired_locks(now, limit)
         for copy in copies:
-            sweep.note(put_back(tables, copy, policy_of(policies, copy.entity)))
+            put_back(tables, copy, policy_of(policies, copy.entity))
         rows = tables.sessions.expired_locks(now, limit)
         for row in rows:
-            sweep.arrived |= give_back(tables, row, policy_of(policies, row.entity))
+            give_back(tables, row, policy_of(policies, row.entity))
         sweep.handled = len(copies) + len(rows)
         sweep.more = limit in (len(copies), len(rows))
         ends = [end for end in (tables.locks.first_end(), tables.sessions.first_end()) if end is not None]

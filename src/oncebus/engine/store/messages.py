@@ -101,7 +101,7 @@ class Messages:
         sweep = Sweep()
         copies = tables.messages.find_expired(now, limit)
         for copy in copies:
-            sweep.note(expire(tables, copy, policy_of(policies, copy.entity)))
+            expire(tables, copy, policy_of(policies, copy.entity))
         sweep.handled, sweep.more = len(copies), len(copies) == limit
         return sweep
 

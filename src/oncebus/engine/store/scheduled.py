@@ -26,7 +26,7 @@ class ScheduledMessages:
         for copy in copies:
             policy = policy_of(policies, copy.entity)
             if is_expired(copy, now):
-                sweep.note(expire(tables, copy, policy))
+                expire(tables, copy, policy)
             else:
                 tables.leaving.send_back(copy, copy.expires)
         sweep.handled, sweep.more = len(copies), len(copies) == limit

@@ -9,7 +9,7 @@ from oncebus.engine.store.sql.sessions import SessionRow
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.tokens import LockTokens
 from oncebus.engine.store.unsettled import expire, is_expired, put_back
-from oncebus.engine.store.values import Place, Policy, SessionLock, SubQueue, Sweep
+from oncebus.engine.store.values import Place, Policy, SessionLock, SubQueue
 from oncebus.model.entities.names import session_key
 
 
@@ -52,16 +52,15 @@ class Sessions:
         tables.sessions.hold(held)
         return held
 
-    def release(self, lock: SessionLock, policy: Policy) -> Sweep:
+    def release(self, lock: SessionLock, policy: Policy) -> None:
         """Release a session and put back the messages that were received in it and not settled.
 
         Does nothing if the lock is lost.
         """
         tables = self._tables.for_change()
         row = tables.sessions.get(lock.entity, lock.key)
-        if row is None or row.token != lock.token:
-            return Sweep()
-        return Sweep(arrived=give_back(tables, row, policy))
+        if row is not None and row.token == lock.token:
+            give_back(tables, row, policy)
 
     def state(self, entity: int, session: str) -> bytes | None:
         """Return the state of a session; None if it has none."""
@@ -102,20 +101,16 @@ def check_held(tables: Tables, lock: SessionLock, now: int) -> int:
     return row.locked_until
 
 
-def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:
-    """Unlock a session and put back the messages received in it. Return where messages can be received now."""
-    places = {
-        place
-        for copy in tables.locks.held_in_session(row.entity, row.key)
-        if (place := put_back(tables, copy, policy)) is not None
-    }
+def give_back(tables: Tables, row: SessionRow, policy: Policy) -> None:
+    """Unlock a session and put back the messages received in it."""
+    for copy in tables.locks.held_in_session(row.entity, row.key):
+        put_back(tables, copy, policy)
     first = tables.messages.first_ready(row.entity, row.key)
     tables.sessions.free(row.entity, row.key, None if first is None else first.sequence)
     if first is None:
         tables.sessions.delete_idle(row.entity, row.key)
     else:
-        places.add(Place(row.entity, SubQueue.MAIN))
-    return places
+        tables.arrivals.add(Place(row.entity, SubQueue.MAIN))
 
 
 def _next_free(tables: Tables, entity: int, policy: Policy, now: int) -> str | None:

@@ -24,6 +24,7 @@ from oncebus.engine.store.sessions import Sessions
 from oncebus.engine.store.sql.connection import Connection
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.tokens import LockTokens
+from oncebus.engine.store.values import Place
 
 DUPLICATES_KEPT = 100_000
 DUPLICATES_AGE = 7 * 24 * 3600 * 1_000_000
@@ -81,6 +82,15 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def take_arrivals(self) -> set[Place]:
+        """Return where messages became available since the last call, except those that `entries.ingest` reports.
+
+        A message becomes available when its lock ends or is given up, and when it becomes a dead letter. Whoever finds
+        that first does it, also a receive or the lock of a session. Call this after a transaction.
+        """
+        arrivals, self._tables.durable_arrivals = self._tables.durable_arrivals, set()
+        return arrivals
 
     def transaction(self) -> AbstractContextManager[None]:
         """Return a context whose calls become durable together, with one fsync, when it ends. Contexts do not nest."""

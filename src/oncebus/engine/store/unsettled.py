@@ -38,15 +38,14 @@ def is_expired(copy: Copy | Message, now: int) -> bool:
     )
 
 
-def expire(tables: Tables, copy: Copy, policy: Policy) -> Place | None:
-    """Dead-letter or delete an expired message. Return the sub-queue where it can be received now, or None."""
+def expire(tables: Tables, copy: Copy, policy: Policy) -> None:
+    """Dead-letter or delete an expired message."""
     tables.counters.count(copy.entity, "expired", 1)
     if policy.dead_letter_on_expiry and policy.kind is not Kind.TOPIC:
-        place = dead_letter(tables, copy, policy, EXPIRED, "The message expired and was dead lettered.")
+        dead_letter(tables, copy, policy, EXPIRED, "The message expired and was dead lettered.")
         _tidy_session(tables, copy)
-        return place
-    discard(tables, copy)
-    return None
+    else:
+        discard(tables, copy)
 
 
 def discard(tables: Tables, copy: Copy) -> None:
@@ -69,32 +68,33 @@ def _tidy_session(tables: Tables, copy: Copy) -> None:
 
 def dead_letter(
     tables: Tables, copy: Copy, policy: Policy, reason: str | None, description: str | None, *, counted: bool = True
-) -> Place | None:
+) -> None:
     """Move a message to the dead letters of its entity, or mark it as leaving if those are forwarded.
 
-    `counted` says whether its last delivery counts. Return the sub-queue where the message can be received now, or
-    None.
+    `counted` says whether its last delivery counts.
     """
     leaves = policy.forward_dead_letters_to is not None
     stage = Stage.FORWARD if leaves else Stage.READY
     deliveries = copy.deliveries if counted else copy.deliveries - 1
     tables.messages.dead_letter(copy, SubQueue.DEAD_LETTER, stage, reason, description, deliveries)
-    return None if leaves else Place(copy.entity, SubQueue.DEAD_LETTER)
+    if not leaves:
+        tables.arrivals.add(Place(copy.entity, SubQueue.DEAD_LETTER))
 
 
-def put_back(tables: Tables, copy: Copy, policy: Policy, *, counted: bool = True) -> Place | None:
+def put_back(tables: Tables, copy: Copy, policy: Policy, *, counted: bool = True) -> None:
     """Unlock a message. One that has reached its maximum number of deliveries goes to the dead letters.
 
-    `counted` says whether this delivery counts; in a dead-letter queue none does. Return where the message can be
-    received now; None for a deferred one.
+    `counted` says whether this delivery counts; in a dead-letter queue none does.
     """
     is_dead = copy.sub_queue != SubQueue.MAIN
     if counted and not is_dead:
         tables.counters.count(copy.entity, "abandoned", 1)
     if counted and not is_dead and copy.deliveries >= policy.max_delivery_count:
         description = f"Message could not be consumed after {policy.max_delivery_count} delivery attempts."
-        return dead_letter(tables, copy, policy, TOO_MANY_DELIVERIES, description)
+        dead_letter(tables, copy, policy, TOO_MANY_DELIVERIES, description)
+        return
     deferred = copy.stage == Stage.DEFERRED_LOCKED
     deliveries = copy.deliveries if counted or is_dead else copy.deliveries - 1
     tables.locks.unlock(copy, Stage.DEFERRED if deferred else Stage.READY, deliveries)
-    return None if deferred else Place(copy.entity, copy.sub_queue)
+    if not deferred:
+        tables.arrivals.add(Place(copy.entity, copy.sub_queue))

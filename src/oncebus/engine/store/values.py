@@ -274,12 +274,6 @@ class Sweep:
     handled: int = 0
     more: bool = False
     next: int | None = None
-    arrived: set[Place] = field(default_factory=set)
-
-    def note(self, place: Place | None) -> None:
-        """Add a place where a message became available, if there is one."""
-        if place is not None:
-            self.arrived.add(place)
 
 
 class Scheduled(NamedTuple):

@@ -19,6 +19,7 @@ from oncebus.engine.store.sql.quarantine import QuarantineTable
 from oncebus.engine.store.sql.samples import SampleTable
 from oncebus.engine.store.sql.searches import MessageSearch
 from oncebus.engine.store.sql.sessions import SessionTable
+from oncebus.engine.store.values import Place
 
 
 class Tables:
@@ -26,6 +27,11 @@ class Tables:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # Where messages became available in this transaction, and in earlier ones, apart from those that were ingested.
+        self.arrivals: set[Place] = set()
+        self.durable_arrivals: set[Place] = set()
+        connection.after_commit.append(self._keep_arrivals)
+        connection.after_rollback.append(self.arrivals.clear)
         self.counters = Counters(connection)
         self.body_files = BodyFileTable(connection)
         self.messages = MessageTable(connection, self.counters, self.body_files)
@@ -40,6 +46,10 @@ class Tables:
         self.forgets = ForgetTable(connection)
         self.quarantine = QuarantineTable(connection, self.body_files)
         self.samples = SampleTable(connection)
+
+    def _keep_arrivals(self) -> None:
+        self.durable_arrivals |= self.arrivals
+        self.arrivals.clear()
 
     def for_change(self) -> Self:
         """Return the tables for a change. Raises `StoreError` outside of a transaction."""
