@@ -35,7 +35,19 @@ PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assi
 
 # azure-servicebus does not close the sockets of lost connections.
 _LOSES_SOCKETS = ("clients", "connector")
-_LONGEST = ("spark", "clients", "connector", "recipes", "administration", "staged", "dedup", "cli", "serve", "history")
+_LONGEST = (
+    "spark",
+    "clients",
+    "connector",
+    "recipes",
+    "administration",
+    "staged",
+    "dedup",
+    "cli",
+    "serve",
+    "history",
+    "doctor",
+)
 
 # Spark interprets the plan of a few rows in less time than it compiles it. Services and commands compile, as for users.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

@@ -117,7 +117,7 @@ def test_a_check_that_hangs_ends_the_process(tmp_path: Path) -> None:
 import sys, threading
 from oncebus.doctor import watchdog
 watchdog.GRACE_SECONDS = 0.2
-with watchdog.watched(0.1, lambda: print("late", flush=True)):
+with watchdog.watch(0.1, lambda: print("late", flush=True)):
     threading.Event().wait()
 """
     done = subprocess.run(

@@ -117,14 +117,13 @@ def test_work_is_done_even_if_nobody_waits_for_it() -> None:
 
 
 def test_threads_end_with_their_owner() -> None:
-    before = threading.active_count()
     thread = OwnThread("own")
-    ident = thread.begin(threading.current_thread).result()
-    assert threading.active_count() == before + 1
+    runs = thread.begin(threading.current_thread).result()
+    assert runs.is_alive()
     del thread
     gc.collect()
-    ident.join()
-    assert threading.active_count() == before
+    runs.join(60)
+    assert not runs.is_alive()
 
 
 def test_a_thread_that_cannot_be_started_is_started_for_the_next_work(monkeypatch: pytest.MonkeyPatch) -> None:

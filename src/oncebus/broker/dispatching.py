@@ -90,6 +90,11 @@ class Dispatcher(Generic[T]):
         self._looking: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def waiters(self) -> int:
+        """Return how many wait now."""
+        return len(self._waiting)
+
     def join(self, waiter: Waiter[T]) -> None:
         """Add a waiter, unless it already waits. One that was in a hurry waits patiently from now on."""
         self._hurried.pop(waiter, None)
@@ -232,6 +237,11 @@ class Dispatchers(Generic[T]):
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
         self._open: dict[Hashable, Dispatcher[T]] = {}
+
+    @property
+    def waiters(self) -> int:
+        """Return how many wait at all of them."""
+        return sum(each.waiters for each in self._open.values())
 
     def find(self, key: Hashable, place: Place, make_source: Callable[[], Source[T]]) -> Dispatcher[T]:
         """Return the dispatcher under a key. A new one must be joined before anything else happens."""

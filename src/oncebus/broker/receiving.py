@@ -99,6 +99,11 @@ class Receiving(BrokerBase):
             self._observe(found)
         return await self._hand_out(entity, found, mode, began)
 
+    @property
+    def waiters(self) -> int:
+        """Return how many receivers wait for messages, apart from those of sessions."""
+        return self._dispatchers.waiters
+
     def dispatcher(self, entity: int, address: Address, mode: Mode) -> Dispatcher[Received]:
         """Return the dispatcher that deals the messages of an entity, to join it at once."""
         place = Place(entity, address.sub_queue)

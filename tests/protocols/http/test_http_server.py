@@ -154,7 +154,7 @@ async def waiting_receives(front: Front, running: HttpServer, count: int) -> lis
     for _ in range(count):
         waiting.append(await asyncio.open_connection("127.0.0.1", running.port))
         waiting[-1][1].write(f"POST /orders/messages/head?timeout=60 HTTP/1.1\r\n{headers}".encode())
-        while not any(len(each._waiting) == len(waiting) for each in front.broker._dispatchers._open.values()):
+        while front.broker.waiters < len(waiting):
             await asyncio.sleep(0.005)
     return waiting
 
