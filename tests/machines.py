@@ -167,7 +167,7 @@ def running_machines(folder: Path, *, machines: int = 2, cores: int = 1) -> Iter
     """Run a cluster for the block."""
     stalls = folder / "stalls"
     stalls.mkdir()
-    chosen = LOSES_EXECUTORS | MAY_BE_KILLED | GIVES_UP_SOON | {"spark.python.daemon.module": "stalling"}
+    chosen = LOSES_EXECUTORS | MAY_BE_KILLED | GIVES_UP_SOON | {"spark.python.daemon.module": "tests.stalling"}
     with running_master(folder, chosen) as master, ExitStack() as stack:
         cluster = Machines(master, folder, stalls, stack, cores)
         for _ in range(machines):
