@@ -57,3 +57,8 @@ class Folders:
     def store(self) -> Path:
         """Return the file of the delivery store."""
         return self.data / "store.db"
+
+    @property
+    def locks(self) -> tuple[Path, ...]:
+        """Return the files that a gateway and a pipeline lock while they use the folder."""
+        return self.inbox / "lock", self.data / "pipeline.lock"

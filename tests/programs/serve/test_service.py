@@ -64,7 +64,7 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(first: Served, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[History]:
-    """Under load, fill the disk for a while, kill each part, then everything, and start a second broker."""
+    """Under load, fill the disk for a while, kill each part, then everything, and let a standby take over."""
     running, client = first.running, first.client
     loading = load.Load(client, seed)
     with ExitStack() as stack:
@@ -79,9 +79,11 @@ def history(first: Served, tmp_path_factory: pytest.TempPathFactory, seed: int) 
             record.kills += load.kill_parts(running, ["pipeline"])
             until(lambda: waiting(client) == HALF, "half of them are in the store", limit=PATIENCE)
             send_all(client, WAITING[HALF:])
-            kill_everything(running)
-            again = service(tmp_path_factory.mktemp("service"), "second", ENTITIES, disk=first.disk)
+            folder = tmp_path_factory.mktemp("service")
+            again = service(folder, "second", ENTITIES, disk=first.disk, options=["--standby"])
             second = stack.enter_context(again)
+            until(lambda: "Oncebus is a standby: another broker uses data folder" in second.out.read_text(), "it waits")
+            kill_everything(running)
             loading.client = Client(second.ready(), first.data)
         print(record)
         yield History(Served(second, loading.client, first.data, first.disk), record, running.err.read_text())
@@ -137,7 +139,7 @@ def test_messages_accepted_while_parts_are_killed_arrive_once_and_stay_completed
     assert (history.second.data / "spark.log").stat().st_size > 0
 
 
-def test_after_a_restart_thousands_of_waiting_messages_and_all_ids_are_still_there(history: History) -> None:
+def test_after_a_takeover_thousands_of_waiting_messages_and_all_ids_are_still_there(history: History) -> None:
     client = history.second.client
     assert client.health() == 200
     send_all(client, WAITING)

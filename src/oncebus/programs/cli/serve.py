@@ -65,7 +65,14 @@ entities_option = click.option(
     is_flag=True,
     help="Print the connection string, which contains a key, even if standard output is not a terminal.",
 )
-def serve(settings_file: str | None, entities: Path | None, print_connection_string: bool, **given: Any) -> None:
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="While another broker uses the data folder, wait, and take over when it ends. Never creates the folder.",
+)
+def serve(
+    settings_file: str | None, entities: Path | None, print_connection_string: bool, standby: bool, **given: Any
+) -> None:
     """Run the broker: its gateway and its Spark pipeline. Each is restarted if it dies.
 
     Prints a line when it accepts messages, and another when Spark is ready and messages flow. On a terminal it prints
@@ -78,7 +85,8 @@ def serve(settings_file: str | None, entities: Path | None, print_connection_str
 
     # A container's log and the journal of systemd keep what is printed, so the key is only for the eyes of a person.
     shows_key = print_connection_string or is_seen_by_a_person()
-    sys.exit(asyncio.run(run_service(settings, entities=entities, say=say, shows_key=shows_key)))
+    service = run_service(settings, entities=entities, say=say, shows_key=shows_key, is_standby=standby)
+    sys.exit(asyncio.run(service))
 
 
 def is_seen_by_a_person() -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from oncebus.engine.folders import Folders
@@ -16,6 +18,11 @@ from oncebus.values.errors import OncebusError
 # The mode of the data folder and its files. With "anyone", the user's umask and chmod decide.
 _BITS = {"owner": 0o700, "group": 0o770}
 _WIDER = {"owner": ("group", "anyone"), "group": ("anyone",)}
+
+LOCK = "serve.lock"
+LOOK_SECONDS = 0.1
+LEFTOVER_SECONDS = 10.0
+"""How long to wait for the gateway and the pipeline of a `serve` that was killed."""
 
 
 class CannotServe(OncebusError):
@@ -59,12 +66,44 @@ def make_data_folder(data: Path, access: str = "owner") -> None:
         )
 
 
-@contextlib.contextmanager
-def alone(data: Path) -> Iterator[None]:
-    """Lock the folder against a second `serve` while the block runs. Raises `CannotServe` if one is already running."""
+@contextlib.asynccontextmanager
+async def alone(data: Path, *, passed: Callable[[], float] = time.monotonic) -> AsyncIterator[None]:
+    """Lock the folder against a second `serve` while the block runs. Raises `CannotServe` if one is already running.
+
+    The gateway and the pipeline of a `serve` that was killed end by themselves within a second. Waits for them.
+    """
     busy = f"Another broker uses data folder '{data}'. Stop it first, or choose another folder with --data."
-    with _locked_file(data / "serve.lock", busy):
+    with _locked_file(data / LOCK, busy):
+        until = passed() + LEFTOVER_SECONDS
+        while leftovers := [lock for lock in Folders(data).locks if not _is_free(lock)]:
+            if passed() >= until:
+                raise CannotServe(f"Another process has locked '{leftovers[0]}'. Stop it first.")
+            await asyncio.sleep(LOOK_SECONDS)
         yield
+
+
+async def wait_as_standby(data: Path, waiting: Callable[[str], None]) -> None:
+    """Return when there is a broker's data folder that nobody uses. Calls `waiting` once with what it waits for.
+
+    Never creates anything: the folder may be on a volume that another machine still has.
+    """
+    while why := _reason_to_wait(data):
+        waiting(why)
+        waiting = _ignore
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _reason_to_wait(data: Path) -> str | None:
+    folders = Folders(data)
+    if not folders.store.exists():
+        return f"there is no broker's data in '{data}' yet"
+    if not all(map(_is_free, (data / LOCK, *folders.locks))):
+        return f"another broker uses data folder '{data}'"
+    return None
+
+
+def _ignore(why: str) -> None:
+    """Do nothing: the first reason has been reported."""
 
 
 @contextlib.contextmanager
@@ -73,17 +112,28 @@ def while_stopped(data: Path) -> Iterator[None]:
     if not data.is_dir():
         raise CannotServe(f"There is no data folder '{data}'. Give the broker's data folder with --data.")
     with (
-        _locked_file(data / "serve.lock", f"A broker uses data folder '{data}'. Stop it first."),
+        _locked_file(data / LOCK, f"A broker uses data folder '{data}'. Stop it first."),
         _locked_file(data / "pipeline.lock", f"A pipeline uses data folder '{data}'. Stop it first."),
     ):
         yield
 
 
 @contextlib.contextmanager
-def _locked_file(lock: Path, busy: str) -> Iterator[None]:
-    with lock.open("ab") as held:
+def _locked_file(lock: Path, busy: str, mode: str = "ab") -> Iterator[None]:
+    with lock.open(mode) as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CannotServe(busy) from error
         yield
+
+
+def _is_free(lock: Path) -> bool:
+    """Return whether no process has locked a file. It need not exist."""
+    try:
+        with _locked_file(lock, "", mode="rb"):
+            return True
+    except FileNotFoundError:
+        return True
+    except CannotServe:
+        return False

@@ -15,7 +15,7 @@ from oncebus.model.access import EMULATOR_RULE, KeyFile
 from oncebus.model.entities import iso_timespan
 from oncebus.programs.serve.addresses import ClientAddress, Sockets
 from oncebus.programs.serve.certificate import with_certificate
-from oncebus.programs.serve.checks import alone, check_java, make_data_folder
+from oncebus.programs.serve.checks import alone, check_java, make_data_folder, wait_as_standby
 from oncebus.programs.serve.start_files import files_at_start
 from oncebus.programs.serve.supervisor import Program, Supervisor
 from oncebus.protocols.monitoring import tracing
@@ -32,8 +32,11 @@ async def run_service(
     entities: Path | None = None,
     say: Callable[[str], None] = print,
     shows_key: bool = False,
+    is_standby: bool = False,
 ) -> int:
     """Run gateway and pipeline until asked to stop, and return the exit code.
+
+    A standby first waits until no other broker uses the data folder.
 
     `say` prints a line for the user. The first one is the connection string with `shows_key`, and with the emulator's
     key, which everybody knows.
@@ -43,9 +46,11 @@ async def run_service(
     files_at_start(settings, entities)
     tracing.is_configured(os.environ)
     check_java()
+    if is_standby:
+        await wait_as_standby(settings.data, lambda why: say(f"Oncebus is a standby: {why}"))
     make_data_folder(settings.data, settings.data_access)
-    with contextlib.ExitStack() as held:
-        held.enter_context(alone(settings.data))
+    async with contextlib.AsyncExitStack() as held:
+        await held.enter_async_context(alone(settings.data))
         settings = with_certificate(settings)
         bound = held.enter_context(contextlib.closing(Sockets.open(settings)))
         keys = KeyFile(settings.key_path)
