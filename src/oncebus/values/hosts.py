@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from urllib.parse import urlsplit
 
 
 def is_address(host: str) -> bool:
@@ -31,3 +32,15 @@ def is_this_machine(host: str) -> bool:
     """
     bare = host.strip("[]").lower()
     return bare == "localhost" or (is_address(bare) and ipaddress.ip_address(bare).is_loopback)
+
+
+def is_safe_url(url: str) -> bool:
+    """Return whether a URL is https without a user, or http on this machine."""
+    try:
+        parts = urlsplit(url)
+        has_user = parts.username is not None or parts.password is not None
+    except ValueError:
+        return False
+    if not parts.hostname or has_user:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(parts.hostname))

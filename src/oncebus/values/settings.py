@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from oncebus.values.durations import DAY, SECOND, BadDuration, parse_duration, spelt_out
 from oncebus.values.errors import OncebusError
-from oncebus.values.hosts import is_this_machine
+from oncebus.values.hosts import is_safe_url, is_this_machine
 from oncebus.values.sizes import GIB, parse_size
 
 PREFIX = "ONCEBUS_"
@@ -93,6 +94,13 @@ def _flag(value: object) -> bool:
     return known[value.strip().lower()]
 
 
+def _issuer(value: object) -> str:
+    text = _text(value)
+    if not is_safe_url(text) or re.search(r"[?#\s]", text):
+        raise _Bad("Not an https address of an identity provider. http is only for this machine.")
+    return text
+
+
 def _size(value: object) -> int:
     try:
         return parse_size("" if isinstance(value, bool) or not isinstance(value, str | int) else str(value))
@@ -132,6 +140,9 @@ class Settings:
     data: Path = Path("oncebus-data")
     host: str = "127.0.0.1"
     token_host: str | None = None
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_claims: Path | None = None
     port: int | None = None
     http_port: int = 5300
     amqp_port: int = 5672
@@ -180,6 +191,11 @@ SETTINGS = {
     "token_host": _About(
         _Parser(_matching(_HOST, "Not a host.")), "Host that tokens must be signed for; defaults to any host"
     ),
+    "oidc_issuer": _About(
+        _Parser(_issuer), "URL of an identity provider whose tokens are accepted; needs `oidc_audience`, `oidc_claims`"
+    ),
+    "oidc_audience": _About(_Parser(_text), "Audience that tokens of `oidc_issuer` must have"),
+    "oidc_claims": _About(_PATH, "TOML file that says which claims in tokens of `oidc_issuer` grant which rights"),
     "port": _About(_PORT, "One more port for both AMQP and HTTP; may be the same as another; 0 picks a free one"),
     "http_port": _About(_PORT, "Port for HTTP; 0 picks a free one"),
     "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 picks a free one"),
@@ -314,6 +330,7 @@ def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
             "With 'emulator' it must be this machine: 127.0.0.1, ::1 or localhost. "
             "'insecure_emulator' allows it, and opens the broker to everyone who can reach it.",
         )
-    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+    together = (("tls_cert", "tls_key"), ("oidc_issuer", "oidc_audience", "oidc_claims"))
+    for name, other in (pair for names in together for pair in itertools.permutations(names, 2)):
         if name in given and other not in given:
             raise _wrong(name, given[name], f"Give '{other}' too.")

@@ -12,6 +12,7 @@ from oncebus.model.access.authorization_rule import (
     rule_named,
 )
 from oncebus.model.access.guard import Guard, NamespaceRules
+from oncebus.model.access.issuer import ClaimRule, Issuer, IssuerKey, KeySource
 from oncebus.model.access.keys import KeyFile, KeyFileError
 from oncebus.model.access.refusal import AccessRefused, Reason
 from oncebus.model.access.rights import Operation, Right, Rights

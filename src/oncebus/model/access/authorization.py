@@ -49,6 +49,10 @@ class Grant:
         # nothing on the second.
         return not self.holder or self.owner_of is None or self.owner_of("/".join(segments)) == self.holder
 
+    def rights_on(self, path: str) -> frozenset[Right]:  # noqa: ARG002
+        """Return the rights on an entity that the token covers."""
+        return self.rights
+
     @property
     def signer(self) -> str:
         """Return a name for the rule that signed the token, unique in the namespace. Clients share places by it."""
@@ -60,7 +64,7 @@ class Grant:
             raise refusal.expired_token(self.expires)
         if not self.covers(path):
             raise refusal.wrong_audience()
-        if operation.right not in self.rights:
+        if operation.right not in self.rights_on(path):
             resource = "/".join((self.scope.host, *path_of(path)))
             raise AccessRefused(Reason.RIGHT, operation.refusal(resource))
 

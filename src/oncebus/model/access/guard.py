@@ -7,8 +7,11 @@ from typing import Protocol
 
 from oncebus.model.access.authorization import Grant, renew, verify
 from oncebus.model.access.authorization_rule import AuthorizationRule
-from oncebus.model.access.refusal import AccessRefused, Reason
+from oncebus.model.access.issuer import ClaimGrant, Issuer, verify_foreign
+from oncebus.model.access.jwts import looks_like_jwt, read_jwt, verify_own
+from oncebus.model.access.refusal import AccessRefused, Reason, wrong_audience
 from oncebus.model.access.rights import Operation
+from oncebus.model.access.scopes import BadScope, Scope, path_of
 
 _BEARER = "bearer "
 
@@ -43,32 +46,72 @@ class Guard:
         entities: Callable[[], Entities],
         now: Callable[[], int],
         host: str | None,
+        issuer: Issuer | None = None,
     ) -> None:
         self._namespace_rules = namespace_rules
         self._entities = entities
         self._now = now
         self._host = host
+        self._issuer = issuer
 
-    def verify(self, token: str | None) -> Grant:
+    def unknown_key(self, token: str | None) -> str | None:
+        """Return the id of a key that the identity provider must be asked for before `verify`; None if there is none.
+
+        `find_key` asks for it.
+        """
+        bare = _bare(token)
+        if self._issuer is None or bare is None or not looks_like_jwt(bare):
+            return None
+        try:
+            given = read_jwt(bare)
+        except AccessRefused:
+            return None
+        return None if given.is_own or given.kid in self._issuer.keys.known else given.kid
+
+    async def find_key(self, kid: str) -> None:
+        """Ask the identity provider for a key that `unknown_key` has returned. `verify` tells whether it was found."""
+        if self._issuer is not None:
+            await self._issuer.keys.look_for(kid)
+
+    def verify(self, token: str | None, path: str = "") -> Grant:
         """Return the grant of a token, or raise `AccessRefused`, which reveals nothing about the namespace.
 
-        The token may follow the word Bearer: some clients can only send it that way.
+        The token may follow the word Bearer: some clients can only send it that way. A token of an identity provider
+        names no resource: its grant is for the entity at `path`, or for the whole namespace.
         """
+        bare = _bare(token)
+        if bare is not None and looks_like_jwt(bare):
+            return self._verify_jwt(bare, path)
         return verify(
-            _bare(token),
+            bare,
             now=self._now(),
             namespace_rules=self._namespace_rules(),
             rules_of=self._entities().authorization_rules_of,
-            # Called again and again while a connection lasts, so it must use the current catalogue each time.
-            owner_of=lambda path: self._entities().owner_of(path),
+            owner_of=self._owner_of,
             host=self._host,
         )
+
+    def _verify_jwt(self, token: str, path: str) -> Grant:
+        given, now = read_jwt(token), self._now()
+        if given.is_own:
+            return verify_own(given, list(self._namespace_rules()), now=now, host=self._host)
+        try:
+            scope = Scope(self._host or "localhost", path_of(path))
+        except BadScope:
+            raise wrong_audience() from None
+        return verify_foreign(given, self._issuer, now=now, scope=scope, owner_of=self._owner_of)
+
+    def _owner_of(self, path: str) -> str:
+        # Called again and again while a connection lasts, so it must use the current catalogue each time.
+        return self._entities().owner_of(path)
 
     def renew(self, grant: Grant, namespace_rules: Iterable[AuthorizationRule] | None = None) -> Grant | None:
         """Return the grant under the current rules; None if the key that signed its token is no longer valid.
 
         A caller that renews many grants passes the rules of the namespace to avoid a lookup for each grant.
         """
+        if isinstance(grant, ClaimGrant):
+            return None if self._issuer is None else self._issuer.renew(grant)
         return renew(
             grant,
             namespace_rules=self._namespace_rules() if namespace_rules is None else namespace_rules,

@@ -22,6 +22,9 @@ class Reason(enum.Enum):
     EXPIRED = "expired"
     # The token is for another host, or for a resource that does not cover the requested one.
     AUDIENCE = "audience"
+    # A token of an identity provider: it is not valid yet; it is of another one.
+    EARLY = "early"
+    ISSUER = "issuer"
     RIGHT = "right"
 
 
@@ -64,3 +67,21 @@ def wrong_audience() -> AccessRefused:
     """Return the refusal of a token for another host or resource."""
     text = "InvalidAudience: The authorization header contains a token with a wrong audience."
     return AccessRefused(Reason.AUDIENCE, text)
+
+
+def early_token(begins: int) -> AccessRefused:
+    """Return the refusal of a token that is valid only from `begins`."""
+    moment = datetime.fromtimestamp(begins // SECOND, UTC)
+    text = f"InvalidToken: The token is not valid yet. It is valid from '{moment:%Y-%m-%d %H:%M:%S}Z'."
+    return AccessRefused(Reason.EARLY, text)
+
+
+def wrong_issuer() -> AccessRefused:
+    """Return the refusal of a token that names another issuer than the one whose key signed it."""
+    return AccessRefused(Reason.ISSUER, "InvalidIssuer: The token has a wrong issuer.")
+
+
+def no_issuer() -> AccessRefused:
+    """Return the refusal of an identity provider's token by a broker that trusts none."""
+    text = "InvalidIssuer: This broker trusts no identity provider. Its setting 'oidc_issuer' names one."
+    return AccessRefused(Reason.ISSUER, text)

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oncebus.broker.broker import Broker
-from oncebus.model.access import Guard, KeyFile, NamespaceRules
+from oncebus.model.access import Guard, Issuer, KeyFile, NamespaceRules
 from oncebus.protocols.arm.front import Arm
 from oncebus.protocols.atom.front import Atom
 from oncebus.protocols.http.errors import error_response
@@ -34,6 +34,7 @@ def make_app(
     *,
     namespace_rules: NamespaceRules,
     host: str | None = None,
+    issuer: Issuer | None = None,
     limits: Limits | None = None,
     keys: KeyFile | None = None,
     amqp_port: int | None = None,
@@ -43,16 +44,16 @@ def make_app(
 ) -> Starlette:
     """Return the application over a broker.
 
-    With `host`, tokens must be signed for that host. With `keys`, clients can change the namespace's own rules and
-    keys. `amqp_port` goes into connection strings if it is not the usual port. `other_metrics` are shown with the
-    broker's. `portal_names` are host names that browsers may use for the gateway, besides localhost and IP addresses.
-    With `foreign`, requests to other hosts and from web pages of other hosts are refused, except for health: it takes
-    the headers Host and Origin, and returns the host in them that is not ours. The emulator needs this: its key is
-    public, so a foreign web page whose host name resolves to this machine could otherwise send requests (DNS
-    rebinding).
+    With `host`, tokens must be signed for that host. With `issuer`, its tokens are accepted too. With `keys`, clients
+    can change the namespace's own rules and keys. `amqp_port` goes into connection strings if it is not the usual port.
+    `other_metrics` are shown with the broker's. `portal_names` are host names that browsers may use for the gateway,
+    besides localhost and IP addresses. With `foreign`, requests to other hosts and from web pages of other hosts are
+    refused, except for health: it takes the headers Host and Origin, and returns the host in them that is not ours. The
+    emulator needs this: its key is public, so a foreign web page whose host name resolves to this machine could
+    otherwise send requests (DNS rebinding).
     """
     limits = limits or Limits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host, issuer)
     observer = Observer(broker)
     rules = AuthorizationRules(broker, namespace_rules, keys)
     worker = Worker(broker.threads.own("bodies"))

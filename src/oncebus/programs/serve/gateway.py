@@ -25,6 +25,7 @@ from oncebus.programs.serve.addresses import ClientAddress, Sockets, forget_addr
 from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.certificate import with_certificate
 from oncebus.programs.serve.descriptors import limits_of_this_process
+from oncebus.programs.serve.identity import trusted_issuer
 from oncebus.programs.serve.start_files import files_at_start
 from oncebus.protocols.http import CannotListen, Limits, Tls, server
 from oncebus.protocols.monitoring import tracing
@@ -154,10 +155,12 @@ async def _serve(
     url = bound.url(settings)
     rules = namespace_rules(keys, settings)
     allowed = limits_of_this_process()
+    signing_keys, issuer = trusted_issuer(settings)
     amqp = make_server(
         broker,
         namespace_rules=rules,
         host=settings.token_host,
+        issuer=issuer,
         limits=AmqpLimits(connections=allowed.connections, strangers=allowed.strangers),
     )
     foreign: Callable[[str, str | None], str | None] | None = None
@@ -168,6 +171,7 @@ async def _serve(
         broker,
         namespace_rules=rules,
         host=settings.token_host,
+        issuer=issuer,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
         keys=keys,
         amqp_port=bound.client_port,
@@ -183,6 +187,8 @@ async def _serve(
         upgrade=Upgrade(amqp.make_protocol, foreign),
     )
     certificate = tls_context(settings)
+    if signing_keys is not None:
+        signing_keys.start()
     await http.start()
     if bound.amqp is not bound.both:
         await amqp.start(bound.amqp, certificate)
@@ -208,6 +214,8 @@ async def _serve(
         await asyncio.gather(*tasks, return_exceptions=True)
         forget_addresses(settings.data)
         await asyncio.gather(http.stop(), amqp.stop())
+        if signing_keys is not None:
+            await signing_keys.stop()
 
 
 def _certificate(settings: Settings) -> Tls | None:

@@ -16,6 +16,7 @@ from oncebus.model.entities import iso_timespan
 from oncebus.programs.serve.addresses import ClientAddress, Sockets
 from oncebus.programs.serve.certificate import with_certificate
 from oncebus.programs.serve.checks import alone, check_java, make_data_folder, wait_as_standby
+from oncebus.programs.serve.identity import claim_rules
 from oncebus.programs.serve.start_files import files_at_start
 from oncebus.programs.serve.supervisor import Program, Supervisor
 from oncebus.protocols.monitoring import tracing
@@ -44,6 +45,7 @@ async def run_service(
     This process owns the sockets, so clients can connect even while a killed gateway is being replaced.
     """
     files_at_start(settings, entities)
+    claim_rules(settings)
     tracing.is_configured(os.environ)
     check_java()
     if is_standby:

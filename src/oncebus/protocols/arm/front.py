@@ -106,7 +106,7 @@ class Arm:
         return await respond_safely(request, self._respond(request), answer)
 
     async def _respond(self, request: HttpRequest) -> Response:
-        grant = admit(request, self._guard, self._limits)
+        grant = await admit(request, self._guard, self._limits)
         version = query_of(request.scope["query_string"]).get("api-version", "")
         if not version:
             raise ArmRefused(

@@ -73,7 +73,7 @@ class Atom:
     async def _respond(self, request: HttpRequest) -> Response:
         if request.scope["raw_path"] == b"/" and request.method == "GET":
             return self._root(request)
-        grant = admit(request, self._guard, self._limits)
+        grant = await admit(request, self._guard, self._limits)
         query = query_of(request.scope["query_string"])
         target = target_of(request.scope["raw_path"])
         site = self._site(request, query)

@@ -152,7 +152,7 @@ class Front:
         raw_path: bytes = request.scope["raw_path"]
         if raw_path in (HEALTH, LIVE, READY) and not has_api_version(request.scope["query_string"]):
             return self._health_response(request.method, raw_path)
-        grant = admit(request, self._guard, self._limits)
+        grant = await admit(request, self._guard, self._limits)
         target = target_of(raw_path)
         methods = self._table[target.shape]
         does = methods.get(request.method)

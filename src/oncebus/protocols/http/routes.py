@@ -36,12 +36,17 @@ class FrontRoute(BaseRoute):
         await response(scope, receive, send)
 
 
-def admit(request: HttpRequest, guard: Guard, limits: Limits) -> Grant:
+async def admit(request: HttpRequest, guard: Guard, limits: Limits) -> Grant:
     """Verify the token of a request, and return its rights. Raises `AccessRefused`.
 
     This comes first, so that an unauthenticated caller learns nothing else.
     """
-    grant = guard.verify(", ".join(request.headers.getlist("authorization")))
+    token = ", ".join(request.headers.getlist("authorization"))
+    kid = guard.unknown_key(token)
+    if kid is not None:
+        with request.giving_way():
+            await guard.find_key(kid)
+    grant = guard.verify(token)
     request.identify(grant.signer)
     if request.header_bytes > limits.header_bytes:
         raise Refused(400, HEADERS_TOO_LONG)

@@ -76,9 +76,12 @@ class ConnectionCredentials:
         """Return whether it is time to verify all grants again."""
         return self._now() >= self._look_at
 
-    def put(self, token: str) -> None:
-        """Verify and keep a token. Raises `AccessRefused` if it is invalid, `AmqpRefused` if there are too many."""
-        grant = self._guard.verify(token)
+    def put(self, token: str, path: str = "") -> None:
+        """Verify and keep a token. Raises `AccessRefused` if it is invalid, `AmqpRefused` if there are too many.
+
+        `path` is what the client puts it for.
+        """
+        grant = self._guard.verify(token, path)
         if grant.scope.path not in self._grants and len(self._grants) >= self._most:
             raise AmqpRefused(RESOURCE_LIMIT_EXCEEDED, 403, f"The connection already holds {self._most} tokens.")
         self._by_key.discard(grant.scope.path)

@@ -15,7 +15,7 @@ from oncebus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.outcomes import AmqpError
 from oncebus.broker.broker import Broker
-from oncebus.model.access import AuthorizationRule, Guard, NamespaceRules
+from oncebus.model.access import AuthorizationRule, Guard, Issuer, NamespaceRules
 from oncebus.protocols.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
 from oncebus.protocols.servicebus.connection import ClientConnection
 from oncebus.protocols.servicebus.credentials import Key
@@ -269,9 +269,10 @@ def make_server(
     *,
     namespace_rules: NamespaceRules,
     host: str | None = None,
+    issuer: Issuer | None = None,
     limits: AmqpLimits | None = None,
 ) -> ServiceBusServer:
-    """Return a server over a broker. With `host`, tokens must be for that host."""
+    """Return a server over a broker. With `host`, tokens must be for that host; those of `issuer` are accepted too."""
     chosen = limits or AmqpLimits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host, issuer)
     return ServiceBusServer(ServiceBusFront(broker, guard, chosen, host or _HOST))

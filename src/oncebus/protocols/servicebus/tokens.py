@@ -7,6 +7,7 @@ from collections.abc import Callable
 from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.model.access import AccessRefused, Reason
+from oncebus.model.access.jwts import looks_like_jwt
 from oncebus.model.access.tokens import TYPE
 from oncebus.model.entities import BadRequest, NotFound
 from oncebus.protocols.servicebus.attached import Attached, LinkConnection
@@ -15,6 +16,7 @@ from oncebus.protocols.servicebus.nodes import Node, NodeKind, node_of
 from oncebus.protocols.servicebus.requests import (
     NodeRequest,
     NodeResponse,
+    Replies,
     begin_request,
     encode_response,
     refusal_response,
@@ -22,7 +24,7 @@ from oncebus.protocols.servicebus.requests import (
 
 PUT_TOKEN = "put-token"
 _CREDIT = 50
-_NOT_SAS = "MalformedToken: The token is not a shared access signature. Tokens of Microsoft Entra are not supported."
+_NO_TOKEN = "MalformedToken: The token is neither a shared access signature nor a JSON Web Token."
 
 
 class TokenRequests(Attached[IncomingLink]):
@@ -45,6 +47,20 @@ class TokenRequests(Attached[IncomingLink]):
             self._top_up()
             return
         request, replies = begun
+        kid = self.front.guard.unknown_key(_text_of(request.body))
+        if kid is None:
+            self._answer(request, replies)
+        else:
+            # At most as many as the link has credit: more is granted with each answer.
+            self.front.tasks.start(self._answer_later(request, replies, kid))
+
+    async def _answer_later(self, request: NodeRequest, replies: Replies, kid: str) -> None:
+        await self.front.guard.find_key(kid)
+        if self.link.is_open:
+            self._answer(request, replies)
+            self.client.flush()
+
+    def _answer(self, request: NodeRequest, replies: Replies) -> None:
         try:
             self._put(request)
             response = NodeResponse(202, "Accepted")
@@ -59,16 +75,24 @@ class TokenRequests(Attached[IncomingLink]):
     def _put(self, request: NodeRequest) -> None:
         if request.operation != PUT_TOKEN:
             raise AmqpRefused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is unknown at $cbs.")
-        token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
-        if not isinstance(token, str):
+        token = _text_of(request.body)
+        if token is None:
             raise BadRequest("The body of a put-token request is not a string.")
         # Ignore the declared type: azure-servicebus puts its shared access signatures as jwt.
-        if not token.lower().startswith(TYPE.lower()):
-            raise AccessRefused(Reason.MALFORMED, _NOT_SAS)
+        if not token.lower().startswith(TYPE.lower()) and not looks_like_jwt(token):
+            raise AccessRefused(Reason.MALFORMED, _NO_TOKEN)
         audience = request.properties.get("name")
         path = node_of(audience).address.path if isinstance(audience, str) else ""
-        if path and self.front.broker.catalogue.find(path) is None and self.front.guard.verify(token).covers(path):
-            # Only a token about the entity tells whether it exists; with any other, the answer is the same if it does.
-            raise NotFound(path)
-        self.client.credentials.put(token)
+        if path and self.front.broker.catalogue.find(path) is None:
+            grant = self.front.guard.verify(token, path)
+            if grant.covers(path) and grant.rights_on(path):
+                # Only a token about the entity tells whether it exists. With any other, the answer is that of an entity
+                # that exists.
+                raise NotFound(path)
+        self.client.credentials.put(token, path)
         self._on_trusted()
+
+
+def _text_of(body: object) -> str | None:
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    return text if isinstance(text, str) else None

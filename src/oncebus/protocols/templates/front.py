@@ -99,7 +99,7 @@ class Deployments:
         return await respond_safely(request, self._respond(request), _answer)
 
     async def _respond(self, request: HttpRequest) -> Response:
-        grant = admit(request, self._guard, self._limits)
+        grant = await admit(request, self._guard, self._limits)
         action, deployment = _target_of(request.scope["raw_path"])
         does = self._table[action]
         if request.method != does.method:
