@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
-from oncebus.model.access import AuthorizationRule, Right, make_token
+from oncebus.model.access import AuthorizationRule, Issuer, Right, make_token
 from oncebus.model.entities import Queue, Subscription, Tier, Topic
 from oncebus.programs.serve.app import make_app
 from oncebus.protocols.http import Limits
@@ -179,12 +179,13 @@ async def running_front(
     limits: Limits = LIMITS,
     rules: Callable[[], tuple[AuthorizationRule, ...]] = lambda: NAMESPACE,
     host: str | None = HOST,
+    issuer: Issuer | None = None,
     **options: Any,
 ) -> AsyncIterator[Front]:
     time = FakeTime()
     async with running_broker(data, time, tier=tier, **options) as broker:
         core = broker._core
-        app = make_app(broker, namespace_rules=rules, host=host, limits=limits)
+        app = make_app(broker, namespace_rules=rules, host=host, issuer=issuer, limits=limits)
         yield Front(app, broker, core, time)
 
 

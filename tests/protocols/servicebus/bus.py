@@ -34,7 +34,7 @@ from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
 from oncebus.engine.store import Message, Mode
-from oncebus.model.access import AuthorizationRule, Right, connection_string
+from oncebus.model.access import AuthorizationRule, Issuer, Right, connection_string
 from oncebus.model.entities import Queue, Subscription, Tier, Topic
 from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
@@ -272,6 +272,7 @@ def running_bus(
     tier: Tier = Tier.STANDARD,
     limits: AmqpLimits | None = None,
     transport: Transport = Transport.TCP,
+    issuer: Issuer | None = None,
 ) -> Iterator[Bus]:
     """Run a bus for the block. Its own clock, if it has one, starts at the current time, which clients use."""
     if time is not None:
@@ -281,7 +282,7 @@ def running_bus(
     async def serve() -> None:
         async with running_broker(data, time, tier=tier) as broker:
             bus.broker = broker
-            bus.server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
+            bus.server = make_server(broker, namespace_rules=lambda: NAMESPACE, issuer=issuer, limits=limits)
             async with _listening(bus, data):
                 bus.ready.set_result(None)
                 await bus.stopping.wait()

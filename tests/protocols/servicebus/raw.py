@@ -17,7 +17,7 @@ from oncebus.amqp.message import AmqpValue
 from oncebus.amqp.performatives import Attach, Detach, Disposition, Performative, Source, Target, Transfer
 from oncebus.broker.broker import Broker
 from oncebus.engine.folders import Folders
-from oncebus.model.access import make_token
+from oncebus.model.access import Issuer, make_token
 from oncebus.model.entities import Queue
 from oncebus.pipeline.driver import LocalDriver
 from oncebus.protocols.servicebus import AmqpLimits, ServiceBusServer, make_server
@@ -182,20 +182,25 @@ def request(operation: str, body: Any, own: dict[str, object] | None = None, **p
 
 
 @asynccontextmanager
-async def _stage(data: Path, limits: AmqpLimits | None) -> AsyncIterator[Stage]:
+async def _stage(data: Path, limits: AmqpLimits | None, issuer: Issuer | None) -> AsyncIterator[Stage]:
     time = FakeTime()
     pipeline = LocalDriver(Folders(data), shards=SHARDS)
     async with running_broker(data, time, pipeline=pipeline) as broker:
-        server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
+        server = make_server(broker, namespace_rules=lambda: NAMESPACE, issuer=issuer, limits=limits)
         yield Stage(broker, server, time, pipeline)
         await server.stop()
 
 
-def play(data: Path, scenario: Callable[[Stage], Awaitable[None]], limits: AmqpLimits | None = None) -> None:
+def play(
+    data: Path,
+    scenario: Callable[[Stage], Awaitable[None]],
+    limits: AmqpLimits | None = None,
+    issuer: Issuer | None = None,
+) -> None:
     """Run a scenario on its own stage, which has the queue `orders`."""
 
     async def run() -> None:
-        async with _stage(data, limits) as stage:
+        async with _stage(data, limits, issuer) as stage:
             await stage.queue()
             await scenario(stage)
 
