@@ -35,6 +35,9 @@ _SECRETS = (
     re.compile(r"(\b(?:SharedAccess|Primary|Secondary)_?Key\b[^\w\s]{0,3}[=:>]\s*[\"']?)[^\s;\"'<,&}]+", re.IGNORECASE),
     # The signature of a token, which may be URL-encoded.
     re.compile(r"((?<![A-Za-z])sig(?:=|%3D))[^\s;\"'<,&]+", re.IGNORECASE),
+    # The signature of a JSON Web Token, and the secret of a program that signs in.
+    re.compile(r"(\beyJ[\w-]+\.[\w-]+\.)[\w-]+"),
+    re.compile(r"(\bclient_secret\b[^\w\s]{0,3}[=:]\s*[\"']?)[^\s;\"'<,&}]+", re.IGNORECASE),
 )
 # Controls, line separators, and marks that change the direction of text.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from oncebus.model.access import Issuer
 from oncebus.protocols.signing_keys import SigningKeys
 from oncebus.values.durations import SECOND
-from tests.identity_provider import AUDIENCE, RULES, Issuer, Provider, served_provider
+from tests.identity_provider import AUDIENCE, RULES, Provider, served_provider
 from tests.protocols.http.http_front import Front, scenario
 
 ARM = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/oncebus"
@@ -23,7 +25,7 @@ def test_rights_are_per_entity(tmp_path: Path) -> None:
         await front.queue("orders")
         await front.queue("orders/secret")
 
-        async def statuses(*roles: str, **claims: object) -> list[int]:
+        async def statuses(*roles: str, **claims: Any) -> list[int]:
             given = bearer(provider.token(front.time.now, *roles, **claims))
             asked = [
                 ("POST", "/orders/messages", ""),
@@ -48,9 +50,10 @@ def test_expired_and_foreign_tokens_are_refused(tmp_path: Path) -> None:
 
     async def play(front: Front) -> None:
         await front.queue("orders")
-        admin = {"realm_access": {"roles": ["admin"]}}
-        for claims in ({"exp": front.time.now // SECOND}, {"aud": "x"}, {"iss": "x"}, {"kid": "rsa-2"}):
-            given = provider.token(front.time.now, **{**admin, **claims})
+        admin = {"roles": ["admin"]}
+        wrong: list[dict[str, Any]] = [{"exp": front.time.now // SECOND}, {"aud": "x"}, {"iss": "x"}, {"kid": "rsa-2"}]
+        for claims in wrong:
+            given = provider.token(front.time.now, realm_access=admin, **claims)
             for method, path, query in (
                 ("POST", "/orders/messages", ""),
                 ("GET", "/orders", "api-version=2021-05"),

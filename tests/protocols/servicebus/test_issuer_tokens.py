@@ -13,11 +13,12 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 
 from oncebus.amqp.performatives import Detach, Transfer
 from oncebus.broker.clock import wall_time
+from oncebus.model.access import Issuer
 from oncebus.model.entities import Queue
 from oncebus.protocols.signing_keys import SigningKeys
-from tests.identity_provider import AUDIENCE, RULES, Issuer, Provider, served_provider
+from tests.identity_provider import AUDIENCE, RULES, Provider, served_provider
 
-from .bus import QUICK, Transport, running_bus
+from .bus import Transport, running_bus
 from .raw import RawClient, Stage, of, play, request, to
 from .test_request_links import answer
 
@@ -210,7 +211,7 @@ def test_the_official_client_with_a_token_credential(tmp_path: Path) -> None:
                 custom_endpoint_address=f"sb://localhost:{bus.port}",
                 connection_verify=str(bus.certificate),
                 transport_type=TransportType.AmqpOverWebsocket,
-                **QUICK,
+                retry_total=0,
             )
 
         with client("orders.writer") as writing, writing.get_queue_sender(orders, keep_alive=0) as sender:
