@@ -179,3 +179,9 @@ def test_a_repeated_line_is_written_a_few_times_and_then_with_the_number_of_omit
     assert written()[-2]["number"] == 0
     logging.getLogger("asyncio").error("socket.accept() out of system resource")
     assert written()[-1]["logger"] == "asyncio"
+
+
+def test_json_web_tokens_and_secrets_of_programs_are_masked() -> None:
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2ln-bmF0_dXJl"
+    assert mask(f"Bearer {token} was sent") == "Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.*** was sent"
+    assert mask("client_id=a&client_secret=abc%2B&x=1") == "client_id=a&client_secret=***&x=1"

@@ -209,8 +209,8 @@ def test_keys_that_cannot_verify_are_left_out() -> None:
         None,
     ]
     assert list(read_keys({"keys": entries})) == ["rsa-1"]
-    for document in (None, [], {}, {"keys": None}, {"keys": {}}):
-        assert read_keys(document) == {}
+    documents: list[Any] = [None, [], {}, {"keys": None}, {"keys": {}}]
+    assert [read_keys(document) for document in documents] == [{}] * 5
 
 
 def test_what_is_no_token_is_malformed() -> None:
