@@ -28,11 +28,12 @@ demo: setup ## send messages through a broker as fast as the official client can
 demo-dataframe: setup ## detect duplicates in a generated DataFrame
 	$(BIN)/python examples/dataframe_demo.py
 
-# The tests drive the official JavaScript client and a browser.
+# The tests drive the official JavaScript client and a browser, and start a database server.
 test-programs: ## check that there is what the tests need, and install it on Debian if not
 	@tools/need node nodejs
 	@tools/need npm npm
 	@tools/need chromium chromium
+	@tools/need-postgres
 
 check: ## lint, check the types and build the documentation, two at a time
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types lint docs

@@ -21,6 +21,7 @@ from tests import object_servers as servers
 from tests.cluster import QUICK_JVM, Cluster, standalone_cluster
 from tests.drivers import quiet_session
 from tests.object_stores import Server
+from tests.postgres_server import PostgresServer, postgres_server
 from tests.properties import leave_out_slow_tests, search_from
 from tests.suites import TESTS, forbid_processes, is_slow
 
@@ -192,6 +193,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One standalone cluster for all tests that need one; it runs one application at a time."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One database server for all tests that need one. Each test makes a schema of its own there."""
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

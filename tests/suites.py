@@ -21,7 +21,7 @@ _STARTING_NAMES = {"SparkSession", "create_subprocess_exec", "create_subprocess_
 _STARTING_EVENTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"}
 _SHARED = TESTS / "conftest.py"
 """Every test uses this module, but few use the fixtures that start something. So its fixtures count by name."""
-_STARTING_FIXTURES = {"cluster", "object_servers", "spark"}
+_STARTING_FIXTURES = {"cluster", "object_servers", "postgres", "spark"}
 
 
 def is_slow(path: Path, fixtures: dict[str, Path]) -> bool:

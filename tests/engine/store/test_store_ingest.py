@@ -23,6 +23,7 @@ from oncebus.engine.store import (
     SubQueue,
 )
 from oncebus.model.messages import NOBODY, PARTITION_SHIFT, Fate
+from tests.engine.store.conftest import Stores
 from tests.engine.store.store_rows import QUEUE, SECOND, START, entry, take
 
 TOPIC, FIRST, SECOND_SUBSCRIPTION, GONE = 20, 21, 22, 99
@@ -277,8 +278,8 @@ def test_duplicates_can_be_found_by_id_time_and_page(store: Store) -> None:
     assert store.duplicates.page(QUEUE + 1) == []
 
 
-def test_duplicates_are_bounded_by_number_and_age(tmp_path: Any) -> None:
-    store = Store.open(tmp_path / "few", duplicates_kept=3, duplicates_age=10 * SECOND)
+def test_duplicates_are_bounded_by_number_and_age(open_store: Stores) -> None:
+    store = open_store("few", duplicates_kept=3, duplicates_age=10 * SECOND)
 
     def duplicate(sequence: int, seconds: int) -> None:
         now = START + seconds * SECOND

@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from oncebus.engine.store import (
     Action,
@@ -35,6 +42,7 @@ from oncebus.engine.store import (
 )
 from tests.engine.store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
 from tests.engine.store.store_rows import SECOND, again, check_contents, entry
+from tests.postgres_server import PostgresServer
 from tests.properties import examples
 
 
@@ -442,6 +450,32 @@ class StoreMachine(Model, RuleBasedStateMachine):
     def start(self) -> None:
         self.ingest([(PLAIN, "a", None, None), (SESSIONS, "a", None, None), (SESSIONS, "b", None, 4)])
         self.send([(PLAIN, "a", None, 1), (SESSIONS, "a", 15, None)])
+
+
+class PostgresMachine(StoreMachine):
+    """The same in PostgreSQL, where a crash is a connection that ends."""
+
+    url = ""
+
+    def opened(self) -> Store:
+        from oncebus.engine.postgres.store import open_store
+
+        return open_store(self.url, random=self.tokens.randbytes)
+
+    def copy(self) -> None:
+        self.store.close()
+
+
+@pytest.mark.slow
+def test_the_same_in_postgres(postgres: PostgresServer) -> None:
+    class Machine(PostgresMachine):
+        def __init__(self) -> None:
+            self.url = postgres.make_schema()
+            super().__init__()
+
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Machine, settings=examples(8, stateful_step_count=20, suppress_health_check=list(HealthCheck))
+    )
 
 
 TestStore = StoreMachine.TestCase

@@ -16,7 +16,6 @@ from oncebus.engine.store.progress import CATALOGUE, JUDGED
 from oncebus.engine.store.records import Quarantined
 from oncebus.engine.store.requeues import remove_returned
 from oncebus.engine.store.sampler import Sampler
-from oncebus.engine.store.sql.connection import Conflict
 from oncebus.engine.store.sql.counters import COPIES
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.values import IngestReport, Kind, Policy, Stage
@@ -131,7 +130,7 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
     try:
         ids, contents, shared = copies.contents(first_id)
         tables.messages.insert(copies.messages(first_id, ids), contents, shared)
-    except Conflict as error:
+    except tables.conflict as error:
         raise EntryRefused(f"Entry has a sequence number that its entity already holds: {error}.") from error
     for place in copies.count_held():
         tables.counters.hold(*place)

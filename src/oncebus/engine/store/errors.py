@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncebus.engine.store.values import Outcome
-from oncebus.values.errors import NO_ROOM, ErrorKind, OncebusError
+from oncebus.values.errors import NO_ROOM, NOT_READY, ErrorKind, OncebusError
 
 
 class StoreError(OncebusError):
@@ -15,6 +15,16 @@ class StoreFull(StoreError):
 
     kind = ErrorKind.BUSY
     told = NO_ROOM
+
+
+class StoreBusy(StoreError):
+    """The database does not answer, or others hold it for too long. Retry when it is back.
+
+    The transaction was rolled back, unless its commit got no answer.
+    """
+
+    kind = ErrorKind.BUSY
+    told = NOT_READY
 
 
 class StoreInUse(StoreError):

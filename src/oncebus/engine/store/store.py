@@ -22,6 +22,7 @@ from oncebus.engine.store.sampler import Sampler
 from oncebus.engine.store.scheduled import ScheduledMessages
 from oncebus.engine.store.sessions import Sessions
 from oncebus.engine.store.sql.connection import Connection
+from oncebus.engine.store.sql.sqlite import SqliteConnection
 from oncebus.engine.store.sql.tables import Tables
 from oncebus.engine.store.tokens import LockTokens
 from oncebus.engine.store.values import Place
@@ -31,7 +32,7 @@ DUPLICATES_AGE = 7 * 24 * 3600 * 1_000_000
 
 
 class Store:
-    """One file, used by one process and one thread at a time. The store reads no clock: `now` is an argument.
+    """One database, used by one thread at a time. The store reads no clock: `now` is an argument.
 
     Each part owns its rules. Call methods that change something inside `with store.transaction():`. Do not use their
     results outside before the block has ended: if the block fails, it has changed nothing. A full disk raises
@@ -39,9 +40,13 @@ class Store:
     """
 
     def __init__(
-        self, connection: Connection, random: Callable[[int], bytes], duplicates_kept: int, duplicates_age: int
+        self,
+        connection: Connection,
+        random: Callable[[int], bytes] = os.urandom,
+        duplicates_kept: int = DUPLICATES_KEPT,
+        duplicates_age: int = DUPLICATES_AGE,
     ) -> None:
-        """Use `open` instead."""
+        """Use the tables behind a connection; see `open`."""
         self._connection = connection
         self._tables = tables = Tables(connection)
         tokens = LockTokens(random)
@@ -77,7 +82,7 @@ class Store:
         lock tokens. Raises `StoreInUse` if another process has the store open, `StoreMismatch` if the file is not a
         store or is from a newer version.
         """
-        return cls(Connection.open(path, start), random, duplicates_kept, duplicates_age)
+        return cls(SqliteConnection.open(path, start), random, duplicates_kept, duplicates_age)
 
     def close(self) -> None:
         """Close the file."""

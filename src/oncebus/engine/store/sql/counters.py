@@ -39,20 +39,21 @@ _HELD: dict[tuple[int, int], int] = {
 }
 
 _READ = f"SELECT {', '.join(_COLUMNS)} FROM counter WHERE entity = ?"
-_READ_ALL = f"SELECT {', '.join(f'coalesce(sum({name}), 0)' for name in _COLUMNS)} FROM counter"
+_SUMS = {name: f"CAST(coalesce(sum({name}), 0) AS BIGINT)" for name in _COLUMNS}
+_READ_ALL = f"SELECT {', '.join(_SUMS.values())} FROM counter"
 _INSERT = f"INSERT INTO counter (entity, {', '.join(_COLUMNS)})"
 _ROW = f"(?{', ?' * len(_COLUMNS)})"
 _ADD = "ON CONFLICT (entity) DO UPDATE SET " + ", ".join(
     f"{name} = counter.{name} + excluded.{name}" for name in _COLUMNS
 )
-_TOTALS = ", ".join("0" if name in _NOW else f"coalesce(sum({name}), 0)" for name in _COLUMNS)
+_TOTALS = ", ".join("0" if name in _NOW else _SUMS[name] for name in _COLUMNS)
 
 
 class Counters:
     """The counters of all entities. They are exact at any time, even inside a transaction.
 
-    Reading them again costs no statement. The counts of the namespace, under `NAMESPACE`, are the sum of all rows, in
-    memory. The row with the id `NAMESPACE` has the totals of deleted entities.
+    Reading them again costs no statement, unless others write the table too. The counts of the namespace, under
+    `NAMESPACE`, are the sum of all rows, in memory. The row with the id `NAMESPACE` has the totals of deleted entities.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -67,7 +68,7 @@ class Counters:
         # Values of samples that this transaction takes.
         self._sampling: dict[int, tuple[int, ...]] = {}
         connection.before_commit.append(self._write)
-        connection.after_commit.append(self._end_sampling)
+        connection.after_commit.append(self._end)
         connection.after_rollback.append(self._forget)
 
     def of(self, entity: int) -> Counts:
@@ -154,9 +155,15 @@ class Counters:
         if values is None:
             read = (_READ_ALL, ()) if entity == NAMESPACE else (_READ, (entity,))
             row = self._connection.execute(*read).fetchone()
-            values = self._known[entity] = list(row) if row else [0] * len(_COLUMNS)
+            values = list(row) if row else [0] * len(_COLUMNS)
+            if self._may_keep():
+                self._known[entity] = values
             self._sampled.setdefault(entity, tuple(values))
         return values
+
+    def _may_keep(self) -> bool:
+        """Return whether nobody else can change what this transaction has read."""
+        return self._connection.is_inside or not self._connection.is_shared
 
     def _write(self) -> None:
         if not self._changes:
@@ -169,11 +176,14 @@ class Counters:
         self._unsampled |= self._changes.keys()
         self._changes.clear()
 
-    def _end_sampling(self) -> None:
+    def _end(self) -> None:
+        """Keep what the table has now, and what was sampled."""
         if self._sampling:
             self._sampled |= self._sampling
             self._unsampled = {each for each in self._unsampled if self._sampled[each] != tuple(self._values(each))}
             self._sampling.clear()
+        if self._connection.is_shared:
+            self._known.clear()
 
     def _forget(self) -> None:
         self._known.clear()

@@ -12,8 +12,8 @@ from oncebus.engine.store.values import Copy, Message, Stage
 _LOCK = (
     "WITH held (id, stage, token, until) AS (VALUES",
     "(?, ?, ?, ?)",
-    """) UPDATE message SET stage = held.stage, token = held.token, locked_until = held.until,
-    deliveries = deliveries + (sub_queue = 0) FROM held WHERE message.id = held.id""",
+    """) UPDATE message SET stage = held.stage, token = held.token, locked_until = CAST(held.until AS BIGINT),
+    deliveries = deliveries + CASE WHEN sub_queue = 0 THEN 1 ELSE 0 END FROM held WHERE message.id = held.id""",
 )
 _UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
 _NO_LOCK_KNOWN = 2**63 - 1
@@ -62,7 +62,9 @@ class LockTable:
         found = copies_where(self._execute, "m.locked_until <= ? AND m.entity = ?", (now, entity))
         if not found:
             first = self.first_end()
-            self._first_end = _NO_LOCK_KNOWN if first is None else first
+            # Other processes lock too, and tell us nothing.
+            if not self._connection.is_shared:
+                self._first_end = _NO_LOCK_KNOWN if first is None else first
         return found
 
     def first_end(self) -> int | None:

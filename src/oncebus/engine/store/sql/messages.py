@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from oncebus.engine.store.records import Quarantined
 from oncebus.engine.store.sql.body_files import BodyFileTable
-from oncebus.engine.store.sql.connection import Connection, Execute, lists
+from oncebus.engine.store.sql.connection import Answer, Connection, Execute, lists
 from oncebus.engine.store.sql.counters import Counters
 from oncebus.engine.store.values import LEAVING, Copy, Message, Stage, SubQueue
 from oncebus.model.entities.names import session_key
@@ -20,11 +19,11 @@ _FULL = (
     f"{_COPY}, m.enqueued_sequence, m.reason, m.description, m.source, m.origin, "
     "c.message_id, c.session, c.partition_key, c.head, c.body"
 )
-_READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = abs(m.content)
-    WHERE m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.session_key = ? ORDER BY m.sequence LIMIT ?"""
+_WITH_CONTENT = "FROM message m JOIN content c ON c.id = abs(m.content) WHERE"
+_READY = f"{_WITH_CONTENT} m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.session_key = ?"
 
 
-def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
+def _fitting(rows: Answer, most_bytes: int | None) -> list[Message]:
     """Return the first messages up to a total of `most_bytes`, but at least one. The others are not read."""
     if most_bytes is None:
         return list(map(Message._make, rows))
@@ -38,6 +37,17 @@ def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
             break
         found.append(message)
     return found
+
+
+def _count_fitting(sizes: Iterable[int], most_bytes: int) -> int:
+    """Return how many messages, at least one, come first with a total of `most_bytes`."""
+    number = total = 0
+    for size in sizes:
+        total += size
+        if number and total > most_bytes:
+            break
+        number += 1
+    return max(number, 1)
 
 
 def _marks(number: int) -> str:
@@ -102,7 +112,7 @@ class MessageTable:
 
     def ready(self, entity: int, sub_queue: int, key: str, limit: int, most_bytes: int | None = None) -> list[Message]:
         """Return the first messages that are not locked, including expired ones."""
-        return _fitting(self._execute(_READY, (entity, sub_queue, key, limit)), most_bytes)
+        return self._first(_READY, (entity, sub_queue, key), limit, most_bytes)
 
     def first_ready(self, entity: int, key: str) -> Copy | None:
         """Return the first message of a session that is not locked."""
@@ -142,13 +152,16 @@ class MessageTable:
             # In the main queue by its index; elsewhere messages have no session key.
             condition += " AND m.session_key = ?" if sub_queue == SubQueue.MAIN else " AND session_key(c.session) = ?"
             more.append(session_key(session))
-        rows = self._execute(
-            f"SELECT {_FULL} FROM message m JOIN content c ON c.id = abs(m.content) WHERE {condition} "
-            "AND m.stage IN (0, 1, 2, 3, 5, 6) "
-            "AND (m.sub_queue <> 0 OR m.expires IS NULL OR m.expires > ?) "
-            "ORDER BY m.sequence LIMIT ?",
-            (*values, *more, now, limit),
-        )
+        condition += " AND m.stage IN (0, 1, 2, 3, 5, 6) AND (m.sub_queue <> 0 OR m.expires IS NULL OR m.expires > ?)"
+        return self._first(f"{_WITH_CONTENT} {condition}", (*values, *more, now), limit, most_bytes)
+
+    def _first(self, found: str, values: Sequence[Any], limit: int, most_bytes: int | None) -> list[Message]:
+        """Return the first messages by number, up to a total of `most_bytes`, but at least one."""
+        if most_bytes is not None and self._connection.is_shared:
+            # A statement's answer comes as a whole, so first see how many fit.
+            sizes = self._execute(f"SELECT m.size {found} ORDER BY m.sequence LIMIT ?", (*values, limit))
+            limit = _count_fitting((size for (size,) in sizes), most_bytes)
+        rows = self._execute(f"SELECT {_FULL} {found} ORDER BY m.sequence LIMIT ?", (*values, limit))
         return _fitting(rows, most_bytes)
 
     def find_expired(self, now: int, limit: int) -> list[Copy]:

@@ -44,7 +44,7 @@ class QuarantineTable:
     def search(self, message_id: str, most_read: int) -> list[int]:
         """Return the entities that the newest quarantined rows with this id were sent to, newest first."""
         rows = self._execute(
-            "SELECT entity FROM (SELECT entity, message_id FROM quarantine ORDER BY number DESC LIMIT ?) "
+            "SELECT entity FROM (SELECT entity, message_id FROM quarantine ORDER BY number DESC LIMIT ?) q "
             "WHERE message_id = ?",
             (most_read, message_id),
         )

@@ -50,7 +50,7 @@ class MessageSearch:
             "ORDER BY s.sequence",
             (*of, most_read, *values),
         ).fetchall()
-        following = self._execute(f"SELECT sequence FROM ({some} LIMIT 1 OFFSET ?)", (*of, most_read)).fetchone()
+        following = self._execute(f"SELECT sequence FROM ({some} LIMIT 1 OFFSET ?) s", (*of, most_read)).fetchone()
         return [sequence for (sequence,) in found], None if following is None else following[0]
 
     def search_everywhere(self, message_id: str, before: int, most_read: int) -> tuple[list[Found], int | None]:
@@ -64,7 +64,7 @@ class MessageSearch:
             "WHERE c.message_id = ?",
             (before, most_read, message_id),
         ).fetchall()
-        last = self._execute(f"SELECT min(id), count(*) FROM ({some})", (before, most_read)).fetchone()
+        last = self._execute(f"SELECT min(id), count(*) FROM ({some}) s", (before, most_read)).fetchone()
         return [Found._make(row) for row in found], last[0] if last[1] == most_read else None
 
     def with_sequences(self, entity: int, sequences: Sequence[int]) -> list[Found]:

@@ -27,6 +27,8 @@ class Tables:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # Raised if a row has a value that another one has in a unique index.
+        self.conflict = connection.conflict
         # Where messages became available in this transaction, and in earlier ones, apart from those that were ingested.
         self.arrivals: set[Place] = set()
         self.durable_arrivals: set[Place] = set()

@@ -1,0 +1,1 @@
+"""The durable parts of a broker in PostgreSQL, which several gateways share."""
