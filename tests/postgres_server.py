@@ -87,9 +87,14 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> None:
         # A server keeps its output open, so that must be a file.
         with (self._folder / "output").open("w+") as output:
-            command, streams = [_program(program), *arguments], {"stdout": output, "stderr": output}
             done = subprocess.run(
-                command, cwd=self._folder, stdin=subprocess.DEVNULL, check=False, **streams, **self._user
+                [_program(program), *arguments],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
+                **self._user,
             )
             output.seek(0)
             assert done.returncode == 0, output.read()

@@ -139,7 +139,7 @@ def test_no_statement_scans_all_messages(tmp_path: Path) -> None:
     rows = [{"entity": QUEUE, "sequence": number, "expires": START + number} for number in range(1, 50)]
     take(store, rows, POLICIES)
     statements: list[str] = []
-    database = store._connection._database
+    database = store._connection._database  # type: ignore[attr-defined]
     database.set_trace_callback(statements.append)
     policy = Policy(requires_session=True)
     with store.transaction():

@@ -473,7 +473,7 @@ def test_the_same_in_postgres(postgres: PostgresServer) -> None:
             self.url = postgres.make_schema()
             super().__init__()
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Machine, settings=examples(8, stateful_step_count=20, suppress_health_check=list(HealthCheck))
     )
 
