@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import psycopg
-
 _MISSING = "The tests need PostgreSQL's server. Install it, for example with 'sudo apt-get install postgresql'."
 _QUICK = {"fsync": "off", "shared_buffers": "32MB", "max_connections": "200", "listen_addresses": "''"}
 
@@ -73,6 +71,8 @@ class PostgresServer:
 
     def run(self, statement: str) -> list[Any]:
         """Run a statement as the owner of everything. Return its rows, if it has any."""
+        import psycopg
+
         with psycopg.connect(self.url(), autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return [] if cursor.description is None else cursor.fetchall()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
 from oncebus.postgres.connecting import open_connection, tell_place
 from oncebus.postgres.errors import DatabaseAway, explain
 
-Cursor = psycopg.Cursor[tuple[Any, ...]]
+Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 _T = TypeVar("_T")
 
 
