@@ -30,6 +30,7 @@ class Link:
         self._written: dict[str, str] = {}
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = open_connection(url)
         self._is_inside = False
+        self._listening: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
         """Run a statement and return what it answers."""
@@ -46,12 +47,12 @@ class Link:
 
     def begin(self, script: str = "") -> None:
         """Begin a transaction, and run statements without values, in one round trip."""
-        self._script(f"BEGIN; {script}")
+        self.script(f"BEGIN; {script}")
         self._is_inside = True
 
     def commit(self) -> None:
         """Make the transaction durable. After `DatabaseAway`, nobody knows whether it is."""
-        self._script("COMMIT")
+        self.script("COMMIT")
         self._is_inside = False
 
     def roll_back(self) -> None:
@@ -60,7 +61,7 @@ class Link:
         if self._connection is None:
             return
         try:
-            self._script("ROLLBACK")
+            self.script("ROLLBACK")
         except Exception:
             # The server rolls back when the connection ends.
             self.close()
@@ -72,13 +73,21 @@ class Link:
                 self._connection.close()
             self._connection = None
 
-    def interrupt(self) -> None:
-        """End what another thread is waiting for here: it gets `DatabaseAway`."""
-        if (connection := self._connection) is not None:
-            with suppress(psycopg.Error):
-                connection.cancel_safe(timeout=1)
+    def wait(self, channel: str, seconds: float) -> None:
+        """Return when somebody notifies a channel, or when `seconds` have passed."""
+        try:
+            connection = self._live()
+            if connection is not self._listening:
+                connection.execute(f"LISTEN {channel}")
+                self._listening = connection
+                return
+            for _ in connection.notifies(timeout=seconds, stop_after=1):
+                pass
+        except psycopg.Error as error:
+            raise self._meaning(error) from error
 
-    def _script(self, script: str) -> None:
+    def script(self, script: str) -> None:
+        """Run statements without values, in one round trip."""
         try:
             self._live().execute(script)
         except psycopg.Error as error:

@@ -6,6 +6,7 @@ import functools
 import re
 import sys
 
+from oncebus.engine.postgres.log_schema import TABLES as LOG_TABLES
 from oncebus.engine.store.sql.schema import TABLES as STORE_TABLES
 from oncebus.engine.store.sql.schema import VERSION as STORE_VERSION
 from oncebus.model.entities.names import session_key
@@ -86,6 +87,7 @@ def _make(link: Link, start: int) -> None:
         f"$$ SELECT translate($1, '{before}', '{after}') $$"
     )
     link.execute("INSERT INTO progress VALUES ('position', ?)", (start,))
+    link.script(LOG_TABLES.replace("START", str(int(start))))
     link.execute(f"CREATE TABLE {_MARK} (version INT NOT NULL, store_version INT NOT NULL)")
     link.execute(f"INSERT INTO {_MARK} VALUES (?, ?)", (VERSION, STORE_VERSION))
 
