@@ -65,7 +65,7 @@ def test_an_arrival_causes_one_look_for_all_calls_that_wait(tmp_path: Path, monk
             looks.append(given[2])
             return await receive_now(*given)
 
-        monkeypatch.setattr(scene.broker, "receive_now", noted)
+        monkeypatch.setattr(scene.broker.receivers, "receive_now", noted)
         calls = waiting_calls(scene, 20)
         while not looks:
             await asyncio.sleep(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.broker import broker as broker_module
+from oncebus.broker import senders
 from oncebus.model.entities import BadRequest
 from tests.broker.scenes import HOUR, Scene, message, play
 
@@ -38,8 +38,8 @@ def test_every_duplicate_of_a_large_request_gets_the_number_of_its_original(tmp_
 
 
 def test_originals_are_looked_up_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "RECORDS_AT_ONCE", 3)
-    monkeypatch.setattr(broker_module, "IDS_AT_ONCE", 2)
+    monkeypatch.setattr(senders, "RECORDS_AT_ONCE", 3)
+    monkeypatch.setattr(senders, "IDS_AT_ONCE", 2)
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)

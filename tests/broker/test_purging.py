@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.broker import broker as broker_module
+from oncebus.broker import maintenance
 from oncebus.broker.addresses import Address
 from oncebus.engine.store import Action
 from oncebus.model.entities import BadRequest, NotFound
@@ -35,8 +35,8 @@ def test_a_purge_leaves_what_is_locked_deferred_or_scheduled(tmp_path: Path) -> 
 def test_a_purge_waits_for_what_was_sent_and_spares_what_comes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_module, "PURGED_AT_ONCE", 2)
-    monkeypatch.setattr(broker_module, "MOST_PURGED", 4)
+    monkeypatch.setattr(maintenance, "PURGED_AT_ONCE", 2)
+    monkeypatch.setattr(maintenance, "MOST_PURGED", 4)
 
     async def plot(scene: Scene) -> None:
         await scene.queue()
@@ -57,7 +57,7 @@ def test_a_purge_waits_for_what_was_sent_and_spares_what_comes_later(
 
 
 def test_a_purge_goes_on_after_many_messages_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "PURGE_READS_AT_ONCE", 2)
+    monkeypatch.setattr(maintenance, "PURGE_READS_AT_ONCE", 2)
 
     async def plot(scene: Scene) -> None:
         await scene.queue()
@@ -71,7 +71,7 @@ def test_a_purge_goes_on_after_many_messages_that_stay(tmp_path: Path, monkeypat
 
 
 def test_others_use_the_store_while_a_purge_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "PURGED_AT_ONCE", 5)
+    monkeypatch.setattr(maintenance, "PURGED_AT_ONCE", 5)
 
     async def plot(scene: Scene) -> None:
         await scene.queue()

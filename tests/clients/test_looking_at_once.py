@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusSender as AsyncSender
 from azure.servicebus.exceptions import MessageNotFoundError
 
-from oncebus.broker.base import READ_YOUR_SENDS_SECONDS
+from oncebus.broker.broker import READ_YOUR_SENDS_SECONDS
 
 from . import javascript
 from .served import PATIENCE, Pair, Served, body, left, texts

@@ -198,8 +198,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "sequence numbers are given again",
         "broker/core.py",
-        "[(mark.entity, mark.partition, mark.sequence) for mark in store.",
-        "[(mark.entity, mark.partition, 0) for mark in store.",
+        "[(mark.entity, mark.partition, mark.sequence) for mark in files.",
+        "[(mark.entity, mark.partition, 0) for mark in files.",
     ),
 )
 

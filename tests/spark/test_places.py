@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,6 +38,7 @@ def run_elsewhere(how: str, url: str, folder: Path, **environment: str) -> None:
     assert done.returncode == 0, "\n".join(errors)[-3000:]
 
 
+@pytest.mark.release
 def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     history = history_of(2)
     stream = Stream(spark, tmp_path / "stream")
@@ -95,10 +96,16 @@ def use_store(spark: SparkSession, store: Server, cache: Path, monkeypatch: pyte
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
 
 
+@pytest.mark.parametrize("kind", ["s3", pytest.param("azure", marks=pytest.mark.release)])
 def test_over_an_object_store(
-    spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kind: str,
+    object_servers: Callable[[str], Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The query restarts in between."""
+    object_store = object_servers(kind)
     use_store(spark, object_store, tmp_path / "cache", monkeypatch)
     history = history_of(4)
     location = object_store.new_location()

@@ -101,6 +101,26 @@ def test_a_task_takes_rows_of_one_part(tmp_path: Path) -> None:
             "The window column 'length' holds 0 microseconds; it must be longer than zero",
         ),
         (
+            Task(("id",), "at", "length", 0, None, None),
+            rows_of(("a", 0), length=pa.array([-1])),
+            "The window column 'length' holds -1 microseconds",
+        ),
+        (
+            Task(("id",), "at", "length", 0, None, None),
+            rows_of(("a", 0), length=pa.array([None], pa.int64())),
+            "The column 'length' is null in 1 of 1 rows",
+        ),
+        (
+            Task(("id",), "at", SECOND, 0, "n", None),
+            rows_of(("a", 0), n=pa.array([None], pa.int64())),
+            "The column 'n' is null in 1 of 1 rows of this part",
+        ),
+        (
+            Task(("id",), "time", EVER, 0, None, None),
+            rows_of(("a", 0), time=pa.array([1 - 2**63])),
+            f"The time column 'time' holds {1 - 2**63} microseconds since 1970",
+        ),
+        (
             Task(("id",), "time", EVER, 0, None, None),
             rows_of(("a", 0), time=pa.array([2**61])),
             f"The time column 'time' holds {2**61} microseconds since 1970; it must be within 36,000 years of 1970",

@@ -101,7 +101,6 @@ NOT_DURABLE = {
     "connector/spool.py": "the lock",
     "programs/cli/deploy.py": "a file for the user",
     "programs/cli/gateway.py": "a pipe",
-    "programs/cli/reference.py": "a page of the documentation",
     "programs/dedup/outputs.py": "folders that this run has created and nobody has used",
     "programs/serve/addresses.py": "notes that the next start writes again",
     "programs/serve/checks.py": "a probe, and the lock",

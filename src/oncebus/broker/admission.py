@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from oncebus.broker import addresses
 from oncebus.broker.accounting import Accounting
-from oncebus.broker.catalogues import Catalogues
-from oncebus.broker.idle import Accesses
+from oncebus.broker.entities import Entities
 from oncebus.broker.sending import Incoming, check, check_forget, check_quota, empty_batch
 from oncebus.model.entities import Queue, Topic
 
@@ -15,27 +14,26 @@ from oncebus.model.entities import Queue, Topic
 class Admission:
     """Checks messages against their entity and the available room, and lets them wait for their turn."""
 
-    def __init__(self, catalogues: Catalogues, accounting: Accounting, accesses: Accesses) -> None:
-        self._catalogues = catalogues
+    def __init__(self, entities: Entities, accounting: Accounting) -> None:
+        self.entities = entities
         self._accounting = accounting
-        self._accesses = accesses
 
     def check(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
         """Return the entity at a path and the size of the messages. Raises unless it accepts them.
 
         Does not check the room.
         """
-        catalogue = self._catalogues.current
+        catalogue = self.entities.catalogue
         entity = addresses.sendable(catalogue, path)
         if not messages:
             raise empty_batch()
         size = check(entity, catalogue.namespace, messages)
-        self._accesses.note_use(entity)
+        self.entities.note_use(entity)
         return entity, size
 
     def check_forget(self, path: str, message: Incoming) -> Queue | Topic:
         """Return the entity at a path. Raises unless it can forget the id of a message, and the pipeline has room."""
-        entity = addresses.sendable(self._catalogues.current, path)
+        entity = addresses.sendable(self.entities.catalogue, path)
         check_forget(entity, message)
         self._accounting.check_room(entity, 0)
         return entity

@@ -11,12 +11,13 @@ from oncebus.broker.background import Background
 from oncebus.broker.clock import Clock
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.waiting import Arrivals
-from oncebus.engine.engine import CatalogueVersions
+from oncebus.engine.engine import CatalogueVersions, Engine
 from oncebus.engine.store import Kind, Place, Policy, Store, SubQueue
-from oncebus.model.entities import Catalogue, Entity, Queue, Subscription, Topic
+from oncebus.model.entities import Catalogue, Entity, Namespace, Queue, Subscription, Topic
 from oncebus.model.entities.catalogue_json import check_stored_form
 from oncebus.model.entities.detection_keys import BODY
 from oncebus.model.entities.rule_parsing import compile_rule
+from oncebus.model.entities.timespans import in_words
 from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic
 from oncebus.values.errors import OncebusError
 from oncebus.values.threads import Threads
@@ -25,6 +26,21 @@ log = logging.getLogger(__name__)
 
 Changed = Callable[[Sequence[Entity], set[int]], None]
 """Called with the entities that were created or changed and with the ids of those that were deleted."""
+
+
+def open_catalogue(engine: Engine, namespace: Namespace) -> Catalogue:
+    """Return the catalogue of an engine. A new engine gets one for `namespace`, an old one its `longest_window`.
+
+    Finishes the deletion of entities that a crash interrupted.
+    """
+    catalogue = engine.catalogues.latest()
+    if catalogue is None:
+        catalogue = Catalogue(version=1, namespace=namespace)
+        engine.catalogues.publish(catalogue)
+    catalogue = catalogue.allow_windows(namespace.longest_window)
+    _warn_of_long_windows(catalogue)
+    _forget_deleted(engine.store, catalogue, engine.log.last_commit)
+    return catalogue
 
 
 class Catalogues:
@@ -144,3 +160,21 @@ def _policy(catalogue: Catalogue, entity: Entity) -> Policy:
         forward_dead_letters_to=forward_dead_letters.id if forward_dead_letters else None,
         partitioned=source.enable_partitioning,
     )
+
+
+def _warn_of_long_windows(catalogue: Catalogue) -> None:
+    """Log the entities whose windows exceed the limit: it was higher when they got them. They keep their windows."""
+    most = catalogue.namespace.longest_window
+    for entity in catalogue.entities.values():
+        window = None if isinstance(entity, Subscription) else entity.window
+        if window is not None and window > most:
+            words = entity.path, in_words(window), in_words(most)
+            log.warning("'%s' keeps its window of %s, although the longest window is now %s", *words)
+
+
+def _forget_deleted(store: Store, catalogue: Catalogue, appended: int) -> None:
+    """Finish the deletion of entities that a crash interrupted."""
+    deleted = {mark.entity for mark in store.progress.highest() if catalogue.entity(mark.entity) is None}
+    if deleted:
+        with store.transaction():
+            store.entities.delete(sorted(deleted), appended)

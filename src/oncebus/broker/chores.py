@@ -10,9 +10,9 @@ from functools import partial
 from oncebus.broker.accounting import Accounting
 from oncebus.broker.background import Background
 from oncebus.broker.bodies import MOST_AT_ONCE, Bodies
-from oncebus.broker.catalogues import Catalogues
 from oncebus.broker.clock import Clock
 from oncebus.broker.committing import Committer
+from oncebus.broker.entities import Entities
 from oncebus.broker.entrance import Entrance
 from oncebus.broker.idle import Accesses
 from oncebus.broker.requeue import Requeuer
@@ -67,7 +67,7 @@ class Chores:
 
     def __init__(
         self,
-        catalogues: Catalogues,
+        entities: Entities,
         clock: Clock,
         store: StoreThread,
         accounting: Accounting,
@@ -79,7 +79,7 @@ class Chores:
         wakeups: Wakeups,
         requeue: Requeuer,
     ) -> None:
-        self._catalogues = catalogues
+        self._catalogues = entities.catalogues
         self._clock = clock
         self._store = store
         self._accounting = accounting

@@ -23,11 +23,9 @@ from oncebus import amqp
 from oncebus.broker.admission import Admission
 from oncebus.broker.background import Background
 from oncebus.broker.bodies import Bodies
-from oncebus.broker.catalogues import Catalogues
 from oncebus.broker.clock import Clock
 from oncebus.broker.entrance import Entrance
 from oncebus.broker.errors import ServerBusy
-from oncebus.broker.idle import Accesses
 from oncebus.broker.pool import Pool
 from oncebus.broker.sending import Admitted, Incoming, Origin, admit
 from oncebus.broker.store_thread import StoreThread
@@ -75,23 +73,19 @@ class Committer:
 
     def __init__(
         self,
-        catalogues: Catalogues,
+        admission: Admission,
         clock: Clock,
         store: StoreThread,
-        accesses: Accesses,
         entrance: Entrance,
         bodies: Bodies,
         background: Background,
         wakeups: Wakeups,
         progress: Progress,
         tracing: Tracing,
-        admission: Admission,
         left: int,
     ) -> None:
-        self.catalogues = catalogues
         self.clock = clock
         self.store = store
-        self.accesses = accesses
         self.entrance = entrance
         self._bodies = bodies
         self._background = background
@@ -99,6 +93,7 @@ class Committer:
         self._progress = progress
         self._tracing = tracing
         self.admission = admission
+        self.entities = admission.entities
         # The transactions that have begun to work, in that order, and the memory for their operations.
         self.working: dict[Transaction, None] = {}
         self.memory = Pool()
@@ -213,7 +208,7 @@ class Committer:
         for each in sent:
             # After the commit it would be too late to find that a message cannot be read.
             _incoming(each)
-        policies, now, began = self.catalogues.policies, self.clock.steady(), self.clock.passed()
+        policies, now, began = self.entities.catalogues.policies, self.clock.steady(), self.clock.passed()
         pending = await self.store.run(lambda store: store.pending.commit(changes, sent, policies, now))
         settlements = [settlement for _, settlement, _ in changes.settlements]
         self._tracing.settled(settlements, [Outcome.DONE] * len(settlements), began)
@@ -239,7 +234,11 @@ class Committer:
 
     async def _append(self, pending: Sequence[Pending]) -> None:
         body_ids = await self._bodies.ids(
-            [each.body_file for each in pending if each.body_file and self.catalogues.counts_bodies(each.entity)]
+            [
+                each.body_file
+                for each in pending
+                if each.body_file and self.entities.catalogues.counts_bodies(each.entity)
+            ]
         )
         admitted = self._admit_pending(pending, body_ids)
         commit = await self._enter(admitted) if admitted else self.entrance.acceptor.last_commit
@@ -260,7 +259,7 @@ class Committer:
     def _admit_pending(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Admitted]:
         admitted: list[Admitted] = []
         for each in pending:
-            entity = self.catalogues.current.entity(each.entity)
+            entity = self.entities.catalogue.entity(each.entity)
             if isinstance(entity, Queue | Topic):
                 # An entity that was deleted since leaves nothing.
                 message = _incoming(each)._replace(body_id=body_ids.get(each.body_file or ""))

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from oncebus.broker.background import Background
 from oncebus.broker.waiting import Arrivals, Patience
 from oncebus.engine.store import Place
 
@@ -305,3 +306,14 @@ class Call(Generic[T]):
         """See `Waiter`."""
         if not self._done.done():
             self._done.set_exception(error)
+
+
+async def wait_at(dispatcher: Dispatcher[T], count: int, patience: Patience, background: Background) -> list[T]:
+    """Wait for up to `count` items; return none if the patience ends first. If cancelled, put back what was dealt."""
+    call = Call[T](count)
+    try:
+        return await call.wait(dispatcher, patience)
+    except asyncio.CancelledError:
+        if call.items:
+            background.start(dispatcher.source.put_back(call.items))
+        raise

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Bodies, Received, with_bodies
-from oncebus.broker.catalogues import Catalogues
 from oncebus.broker.clock import Clock
-from oncebus.broker.idle import Accesses
+from oncebus.broker.entities import Entities
 from oncebus.broker.store_thread import COUNTED_AT_ONCE, StoreThread
-from oncebus.engine.store import Duplicate, Found, Message, Store
+from oncebus.engine.store import NAMESPACE, Counts, Duplicate, Forget, Found, Message, Samples, Span, Store
 from oncebus.model.entities import Entity, Subscription
+
+T = TypeVar("T")
 
 READ_AT_ONCE = 2_000
 """How many messages a search reads before other callers may use the store."""
@@ -39,23 +40,44 @@ class Peeked(NamedTuple):
 
 
 class Looking:
-    """Queries for people. `see_sends` waits until the messages that were sent to an entity are visible."""
+    """Queries for people and for monitoring."""
 
-    def __init__(
-        self,
-        catalogues: Catalogues,
-        clock: Clock,
-        store: StoreThread,
-        accesses: Accesses,
-        bodies: Bodies,
-        see_sends: Callable[[Entity], Awaitable[None]],
-    ) -> None:
-        self._catalogues = catalogues
+    def __init__(self, entities: Entities, clock: Clock, store: StoreThread, bodies: Bodies) -> None:
+        self._entities = entities
         self._clock = clock
         self._store = store
-        self._accesses = accesses
         self._bodies = bodies
-        self._see_sends = see_sends
+
+    async def counts(self, path: str) -> Counts:
+        """Return the counts of an entity, including messages that were sent before the call."""
+        entity = addresses.found(self._entities.catalogue, path)
+        await self._entities.see_sends(entity)
+        return await self._store.run(lambda store: store.entities.counts(entity.id))
+
+    async def counts_now(self, entities: Sequence[int]) -> list[Counts]:
+        """Return the counts of entities, given by their ids, without waiting for messages in the pipeline.
+
+        The id `NAMESPACE` stands for all entities together. Its totals include those of deleted entities.
+        """
+        return await self._read_in_steps(lambda store, entity: store.entities.counts(entity), entities)
+
+    async def oldest_waiting(self, entities: Sequence[int]) -> list[int | None]:
+        """Return when the oldest message that waits for a receiver was enqueued, for each entity; None if none waits.
+
+        A message that a receiver has locked, or whose session is locked, does not wait.
+        """
+        return await self._read_in_steps(lambda store, entity: store.entities.oldest_waiting(entity), entities)
+
+    async def history(self, entity: Entity | None, span: Span) -> Samples:
+        """Return what happened in each slot of a span up to now, for an entity or, with None, for the namespace.
+
+        A slot is None if nothing is known about it: the broker did not run, or the entity did not exist.
+        """
+        number, since = (NAMESPACE, 0) if entity is None else (entity.id, entity.created_at)
+        now = self._clock.steady()
+        return await self._store.run(lambda store: store.samples.read(number, span, now, since))
+
+    # Messages
 
     async def search(
         self,
@@ -71,9 +93,9 @@ class Looking:
 
         Reads at most `MOST_READ` messages. Locks nothing.
         """
-        entity = addresses.receivable(self._catalogues.current, address, is_sessionful=False, is_browser=True)
-        self._accesses.note_use(entity)
-        await self._see_sends(entity)
+        entity = addresses.receivable(self._entities.catalogue, address, is_sessionful=False, is_browser=True)
+        self._entities.note_use(entity)
+        await self._entities.see_sends(entity)
         numbers: list[int] = []
         at = start
 
@@ -128,6 +150,33 @@ class Looking:
         """Return the messages of an entity with these numbers that are still there, dead letters included."""
         return await self._store.run(lambda store: store.messages.at(entity, sequences))
 
+    # Duplicates and forgets
+
+    async def duplicates(
+        self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
+    ) -> list[Duplicate]:
+        """Return a page of the dropped duplicates of a queue or topic, oldest first.
+
+        `after` is the `number` of the last duplicate on the previous page.
+        """
+        entity = addresses.found(self._entities.catalogue, path)
+        await self._entities.see_sends(entity)
+        return await self._store.run(
+            lambda store: store.duplicates.page(entity.id, message_id=message_id, since=since, limit=limit, after=after)
+        )
+
+    async def forgets(self, path: str, limit: int = 100, after: int = 0) -> list[Forget]:
+        """Return a page of the forgets of a queue or topic, oldest first. `after` is as for `duplicates`."""
+        entity = addresses.found(self._entities.catalogue, path)
+        await self._entities.see_sends(entity)
+        return await self._store.run(lambda store: store.forgets.page(entity.id, limit, after))
+
+    async def newest_forgets(self, path: str, limit: int = 100) -> list[Forget]:
+        """Return the newest forgets of a queue or topic, newest first."""
+        entity = addresses.found(self._entities.catalogue, path)
+        await self._entities.see_sends(entity)
+        return await self._store.run(lambda store: store.forgets.newest(entity.id, limit))
+
     async def newest_duplicates(
         self, path: str, *, since: int = 0, limit: int = 100, before: int | None = None
     ) -> list[Duplicate]:
@@ -135,8 +184,8 @@ class Looking:
 
         `before` is the `number` of the last duplicate on the previous page.
         """
-        entity = addresses.found(self._catalogues.current, path)
-        await self._see_sends(entity)
+        entity = addresses.found(self._entities.catalogue, path)
+        await self._entities.see_sends(entity)
         return await self._store.run(lambda store: store.duplicates.newest(entity.id, since, limit, before))
 
     async def newest_duplicates_of_all(self, *, since: int = 0, limit: int = 100) -> list[Duplicate]:
@@ -145,7 +194,7 @@ class Looking:
 
     async def duplicates_since(self, path: str, since: int) -> int:
         """Return how many dropped duplicates of a queue or topic are on record since a time."""
-        entity = addresses.found(self._catalogues.current, path)
+        entity = addresses.found(self._entities.catalogue, path)
         return await self._store.run(lambda store: store.duplicates.count_since(entity.id, since))
 
     async def duplicates_with_id(self, message_id: str, limit: int = 100) -> list[Duplicate]:
@@ -153,6 +202,14 @@ class Looking:
         return await self._merge_duplicates(
             lambda store, some: store.duplicates.newest_with_id(some, message_id, limit), limit
         )
+
+    async def _read_in_steps(self, read: Callable[[Store, int], T], entities: Sequence[int]) -> list[T]:
+        """Call `read` for each entity, in steps: others use the store in between."""
+        found: list[T] = []
+        for start in range(0, len(entities), COUNTED_AT_ONCE):
+            some = entities[start : start + COUNTED_AT_ONCE]
+            found += await self._store.run(partial(_read_each, read=read, entities=some))
+        return found
 
     async def _merge_duplicates(
         self, read: Callable[[Store, Sequence[int]], list[Duplicate]], limit: int
@@ -166,7 +223,7 @@ class Looking:
 
     def _detecting(self) -> list[int]:
         """Return the entities that may have dropped duplicates. Detection cannot be switched off."""
-        entities = self._catalogues.current.entities.values()
+        entities = self._entities.catalogue.entities.values()
         return [each.id for each in entities if not isinstance(each, Subscription) and each.window is not None]
 
 
@@ -174,3 +231,7 @@ def _read_some(
     read: Callable[[Store, Sequence[int]], list[Duplicate]], entities: Sequence[int], store: Store
 ) -> list[Duplicate]:
     return read(store, entities)
+
+
+def _read_each(store: Store, *, read: Callable[[Store, int], T], entities: Sequence[int]) -> list[T]:
+    return [read(store, entity) for entity in entities]

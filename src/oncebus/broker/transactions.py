@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -316,14 +316,12 @@ class Work:
         self,
         transaction: Transaction,
         committer: Committer,
-        see_sends: Callable[[Entity], Awaitable[None]],
         via: int | None,
         key: Hashable,
     ) -> None:
         self.transaction = transaction
         self._committer = committer
         self._admission = committer.admission
-        self._see_sends = see_sends
         self._via = via
         self._is_open = True
         transaction.begin(key)
@@ -388,13 +386,14 @@ class Work:
         Return an outcome for each. A settlement can still fail if its lock is lost before the commit.
         """
         changes = self.transaction.collected().changes
-        entity = addresses.holding(self._committer.catalogues.current, address)
+        entity = addresses.holding(self._committer.entities.catalogue, address)
         self.transaction.join(entity, self._via, sends=False)
         self._check_count(len(changes.settlements) + len(settlements))
         self.transaction.hold(sum(_size_of(each) for each in settlements))
         # The entity may be deleted meanwhile.
-        now, is_partitioned = self._committer.clock.steady(), self._committer.catalogues.policies[entity.id].partitioned
-        self._committer.accesses.note_use(entity)
+        now, entities = self._committer.clock.steady(), self._committer.entities
+        is_partitioned = entities.catalogues.policies[entity.id].partitioned
+        entities.note_use(entity)
         taken = self.transaction.enlist([each.token for each in settlements])
         found = await self._committer.store.run(
             lambda store: store.locks.check_settlements(entity.id, settlements, now, session)
@@ -418,13 +417,13 @@ class Work:
         Return an outcome for each; it can still fail if a message falls due before the commit.
         """
         changes = self.transaction.collected().changes
-        entity = addresses.sendable(self._committer.catalogues.current, path)
+        entity = addresses.sendable(self._committer.entities.catalogue, path)
         self.transaction.join(entity, self._via, sends=False)
         if entity.enable_partitioning:
             self.transaction.keep_to(entity, map(partition_in, sequences))
         self._check_count(len(changes.cancelled) + len(sequences))
         self.transaction.hold(_CHANGE_BYTES * len(sequences))
-        await self._see_sends(entity)
+        await self._committer.entities.see_sends(entity)
         outcomes = await self._committer.store.run(lambda store: store.scheduled.check(entity.id, sequences))
         changes = self.transaction.collected().changes
         self._check_outcomes(outcomes)
@@ -434,10 +433,10 @@ class Work:
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         changes = self.transaction.collected().changes
-        entity = self._committer.catalogues.current.entity(lock.entity)
+        entity = self._committer.entities.catalogue.entity(lock.entity)
         if entity is not None:
             self.transaction.join(entity, self._via, sends=False)
-            if self._committer.catalogues.policies[entity.id].partitioned:
+            if self._committer.entities.catalogues.policies[entity.id].partitioned:
                 self.transaction.keep_to(entity, [decided_partition(lock.session, None, None, detects=False)])
         self._check_count(len(changes.states) + 1)
         self.transaction.hold(_CHANGE_BYTES + len(state or b""))
@@ -459,9 +458,8 @@ class Work:
 class Transactions:
     """The transactions of one client, by their ids. Clients with the same `key` share their part of the memory."""
 
-    def __init__(self, committer: Committer, see_sends: Callable[[Entity], Awaitable[None]]) -> None:
+    def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._see_sends = see_sends
         self._declared: dict[bytes, Transaction] = {}
         self.key: Hashable = None
 
@@ -481,7 +479,7 @@ class Transactions:
         transaction = self._declared.get(id_)
         if transaction is None:
             raise UnknownTransaction
-        return Work(transaction, self._committer, self._see_sends, None if via is None else via.entity, self.key)
+        return Work(transaction, self._committer, None if via is None else via.entity, self.key)
 
     def take(self, id_: bytes) -> Transaction:
         """Remove a transaction, to commit it or to roll it back. Raises `UnknownTransaction`."""

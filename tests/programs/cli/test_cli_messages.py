@@ -15,7 +15,7 @@ import pytest
 from oncebus.amqp.head import Properties
 from oncebus.amqp.message import encode_message
 from oncebus.amqp.types import Timestamp
-from oncebus.broker import broker as broker_module
+from oncebus.broker import maintenance
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
@@ -370,8 +370,8 @@ def test_an_id_is_forgotten(served: Served, name: str) -> None:
 
 
 def test_messages_are_purged(served: Served, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "PURGED_AT_ONCE", 2)
-    monkeypatch.setattr(broker_module, "MOST_PURGED", 4)
+    monkeypatch.setattr(maintenance, "PURGED_AT_ONCE", 2)
+    monkeypatch.setattr(maintenance, "MOST_PURGED", 4)
     served.ok("send", name, "x", "--message-id", f"id {NUMBER}", "--count", "10")
     assert served.ok("purge", name) == f"10 messages deleted from '{name}'.\n"
     assert served.json("purge", name, "--json") == {"entity": name, "deleted": 0, "left": 0}

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from tools.cli_reference import SHARED, Shared, commands, example_of, reference, written_into
 
 from oncebus.programs.cli import COMMANDS, main
-from oncebus.programs.cli.reference import SHARED, Shared, commands, example_of, reference, written_into
 
 from .served_broker import Served, served_broker
 from .test_cli_deploy import TEMPLATE
@@ -38,7 +38,7 @@ RUNNABLE = [path for path in LEAVES if path.split()[1] not in RUN_ELSEWHERE]
 
 def test_the_reference_in_the_docs_is_up_to_date() -> None:
     text = DOCS.read_text()
-    assert reference() in text, "Run: python -m oncebus.programs.cli.reference docs/reference/cli.md"
+    assert reference() in text, "Run: python tools/cli_reference.py docs/reference/cli.md"
     assert written_into(text) == text
 
 

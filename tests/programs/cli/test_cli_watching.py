@@ -1,7 +1,8 @@
-"""`oncebus watch` and `completion`, and paths of subscriptions as people type them."""
+"""`oncebus top` of one entity, `completion`, and paths of subscriptions as people type them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,68 +11,42 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.programs.cli.figures import TOTALS, Load, age
+from oncebus.programs.cli.figures import age
 from oncebus.programs.cli.paths import subscription_path
-from oncebus.programs.cli.watch import _rows
 
 from .served_broker import Served
 
 
-def test_watch_shows_one_entity_until_it_is_interrupted(served: Served) -> None:
+def test_top_shows_one_entity_until_it_is_interrupted(served: Served) -> None:
     name = "watched"
     served.ok("queue", "create", "-n", name, "--enable-duplicate-detection")
     served.ok("send", name, "x", "--count", "3", "--message-id", "same")
     served.do(served.broker.counts(name))
-    command = [
-        sys.executable,
-        "-m",
-        "oncebus.programs.cli",
-        "watch",
-        name,
-        "--interval",
-        "0.1",
-        "--data",
-        str(served.data),
-    ]
+    words = [sys.executable, "-m", "oncebus.programs.cli", "top", name, "--json", "--interval", "0.1"]
+    command = [*words, "--data", str(served.data)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        first, second = process.stdout.readline(), process.stdout.readline()
+        first, second = json.loads(process.stdout.readline()), json.loads(process.stdout.readline())
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
     assert process.returncode == 0
-    assert first.startswith("incoming 3, duplicates 2, outgoing 0, completed 0, backlog 1, oldest ")
-    assert first.endswith("receivers 0, dead letters 0\n")
-    assert second.startswith("incoming 3 (0.0/s), duplicates 2 (0.0/s), ")
-
-
-def test_watch_shows_all_figures_on_a_terminal() -> None:
-    totals: dict[str, float] = {"incoming": 5, "new": 3, "duplicates": 2, "outgoing": 4, "completed": 1}
-    load = Load("q", "queue", {"active": 2, "oldest": 130.0, "receivers": 1, "last_receive": 990.0, **totals})
-    rows = {title.strip(): (now, speed) for title, now, speed in _rows(load, dict.fromkeys(TOTALS, 0.5), 1000.0)}
-    assert rows["oldest message that waits"] == ("2 min", "")
-    assert rows["last receive"] == ("10 s ago", "")
-    assert rows["incoming"] == ("5", "0.5")
-    assert {"backlog: active messages", "receivers", "expired"} < rows.keys()
-    load.figures |= {"receivers": 0, "polled": 1}
-    assert ["receivers", "polling", ""] in _rows(load, None, 1000.0)
-    topic = [title.strip() for title, *_ in _rows(Load("t", "topic", totals), None, 1000.0)]
-    assert topic == ["scheduled", "incoming", "new", "duplicates, dropped", "expired"]
+    assert (first["entity"], first["incoming"], first["duplicates"], first["active"]) == (name, 3, 2, 1)
+    assert first["perSecond"] is None
+    assert second["perSecond"]["incoming"] == 0
 
 
 def test_a_consumer_over_http_is_polling(served: Served) -> None:
     name = "polled"
     served.ok("queue", "create", "-n", name)
-    assert ", receivers 0, " in served.ok("watch", name, "--once")
+    assert " polling " not in served.ok("top", name, "--once")
     served.ok("receive", name)
-    assert ", receivers polling, " in served.ok("watch", name, "--once")
-    row = next(line for line in served.ok("top", "--once").splitlines() if f" {name} " in line)
-    assert " polling " in row
-    [line] = served.json_lines("watch", name, "--once")
+    assert " polling " in served.ok("top", name, "--once")
+    [line] = served.json_lines("top", name, "--once")
     assert (line["receivers"], line["isPolled"]) == (0, True)
 
 
-def test_watch_says_that_an_entity_does_not_exist(served: Served) -> None:
-    done = served.run("watch", "nowhere")
+def test_top_says_that_an_entity_does_not_exist(served: Served) -> None:
+    done = served.run("top", "nowhere")
     assert (done.exit_code, done.stderr) == (1, "oncebus: There is no queue, topic or subscription 'nowhere'.\n")
 
 

@@ -249,10 +249,6 @@ def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
         assert (json.loads(answer)["rows"], json.loads(answer)["new"]) == (36, 20)
     assert sorted(int(row["id"][1:]) for row in json_rows(out)) == list(range(80))
     assert len(json_rows(dropped)) == 60 + 24 + 36 - 80
-    other = run(inbox, *ARGUMENTS, "--key", "n", "--out", out, "--duplicates", dropped, "--follow", cwd=tmp_path)
-    assert other.returncode == 1
-    assert "was followed with --key id, not id, n. Use the same arguments" in other.stderr
-    assert other.stderr.count("\n") == 1
 
 
 def test_errors_that_only_spark_can_find_are_one_line_too(tmp_path: Path) -> None:

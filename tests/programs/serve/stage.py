@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncebus.broker.addresses import Address
-from oncebus.broker.base import DEFAULT_PIPELINE_BYTES
-from oncebus.broker.broker import Broker
+from oncebus.broker.broker import DEFAULT_PIPELINE_BYTES, Broker
 from oncebus.broker.core import Core
 from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders

@@ -295,7 +295,7 @@ def test_beyond_the_limit_health_and_other_keys_are_answered(tmp_path: Path) -> 
             await turns.wait()
             return []
 
-        front.broker.peek = wait  # type: ignore[method-assign, assignment]
+        front.broker.peek = wait  # type: ignore[assignment]
         listens, root = (
             f"Host: x\r\nAuthorization: {token(front.time, rule)}\r\nConnection: close\r\n\r\n"
             for rule in (LISTENER, ROOT)

@@ -12,7 +12,7 @@ from oncebus import amqp
 from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Rejected, Released
 from oncebus.amqp.performatives import Attach, Detach, Disposition, Flow, Source, Transfer
 from oncebus.amqp.types import Symbol, UInt
-from oncebus.broker import receiving
+from oncebus.broker import receivers
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
 from oncebus.protocols.servicebus.messages import incoming_message, tag_of
@@ -186,8 +186,8 @@ def test_no_call_receives_more_than_fits_into_memory(
             looks.append(sum(each.message.size for each in found))
             return found
 
-        monkeypatch.setattr(stage.broker, "receive_now", noted)
-        monkeypatch.setattr(receiving, "BYTES_AT_ONCE", 100_000)
+        monkeypatch.setattr(stage.broker.receivers, "receive_now", noted)
+        monkeypatch.setattr(receivers, "BYTES_AT_ONCE", 100_000)
         # After many small messages the broker requests many at once, and these are large.
         await put(stage, *[b"x"] * 50)
         for _ in range(8):
@@ -209,7 +209,7 @@ def test_a_single_message_is_received_whatever_its_size(tmp_path: Path, monkeypa
         await client.attached(of("orders"), given=5)
         assert len(await client.received(2)) == 2
 
-    monkeypatch.setattr(receiving, "BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(receivers, "BYTES_AT_ONCE", 100)
     play(tmp_path, scenario)
 
 

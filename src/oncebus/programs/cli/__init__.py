@@ -29,7 +29,6 @@ COMMANDS = {
     "receive": "messages",
     "peek": "messages",
     "top": "top",
-    "watch": "watch",
     "duplicates": "duplicates",
     "forget": "forget",
     "purge": "purge",

@@ -14,8 +14,6 @@ _GAUGES = {
     "oncebus_entity_oldest_message_seconds": "oldest",
     "oncebus_entity_receivers": "receivers",
     "oncebus_entity_polled": "polled",
-    "oncebus_entity_last_receive_timestamp_seconds": "last_receive",
-    "oncebus_entity_size_bytes": "size",
 }
 _NAMES = {f"oncebus_messages_{name}_total": name for name in TOTALS} | _GAUGES
 

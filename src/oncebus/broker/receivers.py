@@ -1,19 +1,24 @@
-"""The operations of receivers: receive, settle, peek, and lock sessions."""
+"""The operations of receivers: receive, settle and peek."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
-from oncebus.broker.base import BrokerBase
-from oncebus.broker.bodies import Received, with_bodies
-from oncebus.broker.core import Core
-from oncebus.broker.dispatching import Call, Dispatcher, Dispatchers
-from oncebus.broker.waiting import Patience
+from oncebus.broker.background import Background
+from oncebus.broker.bodies import Bodies, Received, with_bodies
+from oncebus.broker.clock import Clock
+from oncebus.broker.committing import Committer
+from oncebus.broker.dispatching import Dispatcher, Dispatchers, wait_at
+from oncebus.broker.entities import Entities
+from oncebus.broker.latencies import Latency
+from oncebus.broker.store_thread import StoreThread
+from oncebus.broker.tracing import Tracing
+from oncebus.broker.waiting import Arrivals, Patience
+from oncebus.broker.wakeups import Wakeups
 from oncebus.engine.store import (
     Action,
     Message,
@@ -21,14 +26,12 @@ from oncebus.engine.store import (
     Outcome,
     Place,
     SessionLock,
-    SessionLockLost,
     Settlement,
     SubQueue,
 )
 from oncebus.model.entities import Entity, NotFound, Queue, Subscription
 from oncebus.values.errors import OncebusError
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -38,14 +41,33 @@ BYTES_AT_ONCE = 8 << 20
 _TYPICAL_BYTES = 64 << 10
 
 
-class Receiving(BrokerBase):
-    """Operations for receivers and browsers."""
+class Receivers:
+    """Delivers messages to receivers, settles them, and shows them to browsers. `latency` observes deliveries."""
 
-    def __init__(self, core: Core, read_your_sends: float) -> None:
-        """Use `open` instead."""
-        super().__init__(core, read_your_sends)
-        self._dispatchers = Dispatchers[Received](core.arrivals)
-        self._session_dispatchers = Dispatchers[SessionLock](core.arrivals)
+    def __init__(
+        self,
+        entities: Entities,
+        clock: Clock,
+        store: StoreThread,
+        bodies: Bodies,
+        arrivals: Arrivals,
+        background: Background,
+        committer: Committer,
+        wakeups: Wakeups,
+        tracing: Tracing,
+        latency: Latency,
+    ) -> None:
+        self._entities = entities
+        self._clock = clock
+        self._store = store
+        self._bodies = bodies
+        self._arrivals = arrivals
+        self._background = background
+        self._committer = committer
+        self._wakeups = wakeups
+        self._tracing = tracing
+        self._latency = latency
+        self._dispatchers = Dispatchers[Received](arrivals)
 
     async def receive(
         self,
@@ -61,16 +83,16 @@ class Receiving(BrokerBase):
         Waits up to `wait` seconds for the first one; returns none after that. A caller that may have to stop waiting
         passes a `Patience`: if it cancels the call instead, messages that were deleted for it are lost.
         """
-        entity = addresses.receivable(self.catalogue, address, is_sessionful=session is not None)
+        entity = addresses.receivable(self._entities.catalogue, address, is_sessionful=session is not None)
         patience = wait if isinstance(wait, Patience) else Patience(wait)
         if patience.is_over:
             return await self.receive_now(entity, address, count, mode, session)
-        self._note_receiver(entity, address.sub_queue)
+        self._entities.note_receiver(entity, address.sub_queue)
         if session is None:
             dispatcher = self.dispatcher(entity.id, address, mode)
         else:
             dispatcher = self.session_dispatcher(address, mode, lambda: session)
-        return await self._wait_at(dispatcher, count, patience)
+        return await wait_at(dispatcher, count, patience, self._background)
 
     async def receive_now(
         self,
@@ -86,9 +108,9 @@ class Receiving(BrokerBase):
         `most_bytes` limits the total size, but a single message may exceed it. The same holds for `receive_deferred`
         and `peek`.
         """
-        began = self.clock.passed()
-        policy, now = self._policy(entity), self.clock.steady()
-        self._note_receiver(entity, address.sub_queue)
+        began = self._clock.passed()
+        policy, now = self._entities.policy(entity), self._clock.steady()
+        self._entities.note_receiver(entity, address.sub_queue)
         found = await self._store.run(
             lambda store: store.messages.receive(
                 entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
@@ -107,15 +129,21 @@ class Receiving(BrokerBase):
     def dispatcher(self, entity: int, address: Address, mode: Mode) -> Dispatcher[Received]:
         """Return the dispatcher that deals the messages of an entity, to join it at once."""
         place = Place(entity, address.sub_queue)
-        return self._dispatchers.find((*place, mode), place, lambda: _Messages(self, entity, address, mode))
+        return self._dispatchers.find((*place, mode), place, lambda: self._source(entity, address, mode))
 
     def session_dispatcher(
         self, address: Address, mode: Mode, session: Callable[[], SessionLock]
     ) -> Dispatcher[Received]:
         """Return a dispatcher for the one receiver that holds a session. `session` returns the lock as it is then."""
         entity = session().entity
-        source = _Messages(self, entity, address, mode, session)
-        return Dispatcher(self._core.arrivals, Place(entity, address.sub_queue), source)
+        source = self._source(entity, address, mode, session)
+        return Dispatcher(self._arrivals, Place(entity, address.sub_queue), source)
+
+    def _source(
+        self, entity: int, address: Address, mode: Mode, session: Callable[[], SessionLock] | None = None
+    ) -> _Messages:
+        catalogue = self._entities.catalogue
+        return _Messages(self, entity, address, mode, catalogue.largest_message(catalogue.entity(entity)), session)
 
     async def release(self, address: Address, tokens: Sequence[bytes]) -> None:
         """Release the messages with these lock tokens, which no client has seen. The delivery attempt does not count.
@@ -133,11 +161,11 @@ class Receiving(BrokerBase):
 
     def receivable(self, address: Address, *, is_sessionful: bool) -> Queue | Subscription:
         """Return the queue or subscription at an address. Raises the errors that `receive` would raise."""
-        return addresses.receivable(self.catalogue, address, is_sessionful=is_sessionful)
+        return addresses.receivable(self._entities.catalogue, address, is_sessionful=is_sessionful)
 
     def browsable(self, address: Address) -> Queue | Subscription:
         """Return the queue or subscription at an address. Raises the errors that `peek` would raise."""
-        return addresses.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
+        return addresses.receivable(self._entities.catalogue, address, is_sessionful=False, is_browser=True)
 
     async def receive_deferred(
         self,
@@ -150,10 +178,10 @@ class Receiving(BrokerBase):
     ) -> list[Received]:
         """Receive deferred messages by their numbers."""
         entity = addresses.receivable(
-            self.catalogue, address, is_sessionful=session is not None, is_browser=session is None
+            self._entities.catalogue, address, is_sessionful=session is not None, is_browser=session is None
         )
-        await self._see_sends(entity)
-        policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
+        await self._entities.see_sends(entity)
+        policy, now, began = self._entities.policy(entity), self._clock.steady(), self._clock.passed()
         found = await self._store.run(
             lambda store: store.messages.receive_deferred(
                 entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
@@ -169,10 +197,9 @@ class Receiving(BrokerBase):
 
         The lock of a message that a transaction settles is not touched until that has ended.
         """
-        entity = addresses.holding(self.catalogue, address)
-        policy, now, began = self._policy(entity), self.clock.steady(), self.clock.passed()
-        self._core.accesses.note_use(entity)
-        enlisted = self._core.committer.enlisted
+        entity = self._entities.use(address)
+        policy, now, began = self._entities.policy(entity), self._clock.steady(), self._clock.passed()
+        enlisted = self._committer.enlisted
         taken = {each.token for each in settlements if each.token in enlisted} if enlisted else set()
         free = [each for each in settlements if each.token not in taken] if taken else settlements
         outcomes = await self._store.run(
@@ -181,9 +208,9 @@ class Receiving(BrokerBase):
         if taken:
             done = iter(outcomes)
             outcomes = [Outcome.IN_TRANSACTION if each.token in taken else next(done) for each in settlements]
-        self._core.tracing.settled(settlements, outcomes, began)
+        self._tracing.settled(settlements, outcomes, began)
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
-            self._core.wakeups.note_settled(entity.id)
+            self._wakeups.note_settled(entity.id)
         return outcomes
 
     def when_rolled_back(self, token: bytes, then: Callable[[], object]) -> None:
@@ -191,7 +218,7 @@ class Receiving(BrokerBase):
 
         Of several calls for a token, the last one counts.
         """
-        transaction = self._core.committer.enlisted.get(token)
+        transaction = self._committer.enlisted.get(token)
         if transaction is None:
             then()
         else:
@@ -199,17 +226,16 @@ class Receiving(BrokerBase):
 
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed."""
-        entity = addresses.holding(self.catalogue, address)
-        policy, now = self._policy(entity), self.clock.steady()
-        self._core.accesses.note_use(entity)
+        entity = self._entities.use(address)
+        policy, now = self._entities.policy(entity), self._clock.steady()
         return await self._store.run(lambda store: store.locks.renew(entity.id, tokens, policy, now))
 
     async def locked_until(
         self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
     ) -> list[int | None]:
         """Return when the locks with these tokens expire; None for each that is lost."""
-        entity = addresses.holding(self.catalogue, address)
-        now = self.clock.steady()
+        entity = addresses.holding(self._entities.catalogue, address)
+        now = self._clock.steady()
         return await self._store.run(lambda store: store.locks.ends(entity.id, tokens, now, session))
 
     async def peek(
@@ -222,86 +248,15 @@ class Receiving(BrokerBase):
     ) -> list[Received]:
         """Return messages in any state from a sequence number on, without locking them."""
         entity = self.browsable(address)
-        self._core.accesses.note_use(entity)
-        await self._see_sends(entity)
-        now = self.clock.steady()
+        self._entities.note_use(entity)
+        await self._entities.see_sends(entity)
+        now = self._clock.steady()
         found = await self._store.run(
             lambda store: store.messages.peek(
                 entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes
             )
         )
-        return await with_bodies(found, self._core.bodies)
-
-    # Sessions
-
-    async def accept_session(self, address: Address, session: str | None, wait: float = 0.0) -> SessionLock | None:
-        """Lock a session, or the next free one if `session` is None.
-
-        Return None if none is free within `wait` seconds.
-        """
-        entity = addresses.receivable(self.catalogue, address, is_sessionful=True)
-        if session is not None or wait <= 0:
-            # A session that is named is free or taken, and nobody waits for it.
-            return await self.lock_session(entity, session)
-        self._note_receiver(entity, SubQueue.MAIN)
-        place = Place(entity.id, SubQueue.MAIN)
-        dispatcher = self._session_dispatchers.find(entity.id, place, lambda: _FreeSessions(self, entity))
-        locks = await self._wait_at(dispatcher, 1, Patience(wait))
-        return locks[0] if locks else None
-
-    async def lock_session(self, entity: Entity, session: str | None) -> SessionLock | None:
-        """Lock a session, or the next free one if `session` is None. Return None if none is free now."""
-        policy, now = self._policy(entity), self.clock.steady()
-        self._note_receiver(entity, SubQueue.MAIN)
-        return await self._store.run(
-            lambda store: store.sessions.accept(entity.id, session, policy, now), unwanted=self._release
-        )
-
-    async def renew_session(self, lock: SessionLock) -> SessionLock:
-        """Renew the lock of a session. Raises `SessionLockLost`."""
-        policy, now = self._policy(self._of_lock(lock)), self.clock.steady()
-        return await self._store.run(lambda store: store.sessions.renew(lock, policy, now))
-
-    async def release_session(self, lock: SessionLock) -> None:
-        """Release a session and the messages that were received in it and not settled."""
-        policy = self._policy(self._of_lock(lock))
-        await self._store.run(lambda store: store.sessions.release(lock, policy))
-
-    async def session_state(self, lock: SessionLock) -> bytes | None:
-        """Return the state that receivers have stored in a session."""
-        self._of_lock(lock)
-        return await self._store.run(lambda store: store.sessions.state(lock.entity, lock.session))
-
-    async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
-        """Replace the state of a locked session. Raises `SessionLockLost`."""
-        self._of_lock(lock)
-        now = self.clock.steady()
-        await self._store.run(lambda store: store.sessions.set_state(lock, state, now))
-
-    async def sessions(
-        self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
-    ) -> list[str]:
-        """List the sessions that have messages or state, by name.
-
-        With `updated_since`, list those whose state was set after it.
-        """
-        entity = addresses.holding(self.catalogue, address)
-        await self._see_sends(entity)
-        return await self._store.run(lambda store: store.sessions.names(entity.id, limit, updated_since, after))
-
-    # Helpers
-
-    def _of_lock(self, lock: SessionLock) -> Entity:
-        entity = self.catalogue.entity(lock.entity)
-        if entity is None:
-            raise SessionLockLost(f"Session '{lock.session}' is no longer locked: its entity was deleted.")
-        self._core.accesses.note_use(entity)
-        return entity
-
-    def _note_receiver(self, entity: Entity, sub_queue: SubQueue) -> None:
-        self._core.accesses.note_use(entity)
-        if sub_queue is SubQueue.MAIN:
-            self.consumers.note(entity.id)
+        return await with_bodies(found, self._bodies)
 
     def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
         """Release messages whose receiver has disconnected.
@@ -310,27 +265,14 @@ class Receiving(BrokerBase):
         """
         tokens = [message.token for message in messages if message.token is not None]
         if tokens:
-            self._core.background.start(self.release(Address(entity.path), tokens))
-
-    def _release(self, lock: SessionLock | None) -> None:
-        if lock is not None:
-            self._core.background.start(self.release_session(lock))
-
-    async def _wait_at(self, dispatcher: Dispatcher[T], count: int, patience: Patience) -> list[T]:
-        call = Call[T](count)
-        try:
-            return await call.wait(dispatcher, patience)
-        except asyncio.CancelledError:
-            if call.items:
-                self._core.background.start(dispatcher.source.put_back(call.items))
-            raise
+            self._background.start(self.release(Address(entity.path), tokens))
 
     async def _hand_out(self, entity: Entity, messages: Sequence[Message], mode: Mode, began: int) -> list[Received]:
         try:
-            whole = await with_bodies(messages, self._core.bodies)
+            whole = await with_bodies(messages, self._bodies)
             if mode is Mode.RECEIVE_AND_DELETE:
                 whole = await self._complete_deleted(entity, whole)
-            self._core.tracing.delivered([each.message for each in whole], began)
+            self._tracing.delivered([each.message for each in whole], began)
             return whole
         except asyncio.CancelledError:
             self._put_back(entity, messages)
@@ -339,8 +281,8 @@ class Receiving(BrokerBase):
     def _observe(self, messages: Sequence[Message]) -> None:
         """Record the latency of messages that are delivered for the first time."""
         # Stamps may be ahead of the clock; without this the latency could be negative.
-        now = max(self.clock.steady(), self.clock.last)
-        self.latencies.end_to_end.observe_all([now - each.enqueued for each in messages if each.deliveries == 1])
+        now = max(self._clock.steady(), self._clock.last)
+        self._latency.observe_all([now - each.enqueued for each in messages if each.deliveries == 1])
 
     async def _complete_deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
         """Complete messages that were locked while their body file was read.
@@ -373,20 +315,20 @@ class _Messages:
 
     def __init__(
         self,
-        broker: Receiving,
+        receivers: Receivers,
         entity: int,
         address: Address,
         mode: Mode,
+        largest: int,
         session: Callable[[], SessionLock] | None = None,
     ) -> None:
-        self._broker = broker
+        self._receivers = receivers
         self._entity = entity
         self._address = address
         self._mode = mode
         self._session = session
         self.deletes = mode is Mode.RECEIVE_AND_DELETE
-        catalogue = broker.catalogue
-        self._typical = max(_TYPICAL_BYTES, catalogue.largest_message(catalogue.entity(entity)) // 8)
+        self._typical = max(_TYPICAL_BYTES, largest // 8)
 
     @property
     def most(self) -> int:
@@ -396,10 +338,10 @@ class _Messages:
     async def look(self, wanted: int) -> list[Received]:
         """See `Source`."""
         session = None if self._session is None else self._session()
-        entity = self._broker.receivable(self._address, is_sessionful=session is not None)
+        entity = self._receivers.receivable(self._address, is_sessionful=session is not None)
         if entity.id != self._entity:
             raise NotFound(self._address.path)
-        found = await self._broker.receive_now(entity, self._address, wanted, self._mode, session, BYTES_AT_ONCE)
+        found = await self._receivers.receive_now(entity, self._address, wanted, self._mode, session, BYTES_AT_ONCE)
         if found:
             size = sum(len(each.body) + len(each.message.head) for each in found) // len(found)
             self._typical = max(size, (self._typical + size) // 2, 1)
@@ -411,28 +353,4 @@ class _Messages:
         if len(tokens) < len(items):
             lost, path = len(items) - len(tokens), self._address.path
             log.warning("%d messages were received and deleted from '%s' after their receiver left", lost, path)
-        await self._broker.release(self._address, tokens)
-
-
-class _FreeSessions:
-    """The free sessions of one entity, for a dispatcher."""
-
-    most = 1
-    deletes = False
-
-    def __init__(self, broker: Receiving, entity: Entity) -> None:
-        self._broker = broker
-        self._entity = entity
-
-    async def look(self, wanted: int) -> list[SessionLock]:  # noqa: ARG002
-        """See `Source`."""
-        lock = await self._broker.lock_session(self._entity, None)
-        return [] if lock is None else [lock]
-
-    async def put_back(self, items: Sequence[SessionLock]) -> None:
-        """See `Source`."""
-        for lock in items:
-            try:
-                await self._broker.release_session(lock)
-            except OncebusError as error:
-                log.info("A session could not be released and stays locked until its lock expires: %s", error)
+        await self._receivers.release(self._address, tokens)

@@ -1,6 +1,6 @@
 """Generates the reference of all commands in `docs/reference/cli.md` from the commands. A test compares the two.
 
-Run `python -m oncebus.programs.cli.reference docs/reference/cli.md` to bring the file up to date.
+Run `python tools/cli_reference.py docs/reference/cli.md` to bring the file up to date.
 """
 
 from __future__ import annotations
