@@ -66,12 +66,11 @@ def test_rows_of_all_ways_in_have_the_order_of_their_times_and_numbers(tmp_path:
         await scene.rounds(2)
         await scene.send("target", "d")
         reader = InboxReader(scene.folders.inbox)
-        rows = [row for batch in reader.read(1, scene.broker.pipeline.last_commit) for row in batch.to_pylist()]
-        rows.sort(key=lambda row: row["position"])
-        times = [row["time"] for row in rows]
+        rows = sorted(reader.read(1, scene.broker.pipeline.last_commit))
+        times = [row.time for row in rows]
         assert times == sorted(times)
         target = scene.broker.catalogue.queue("target").id
-        numbers = [row["sequence"] for row in rows if row["entity"] == target]
+        numbers = [row.sequence for row in rows if row.entity == target]
         assert numbers == list(range(1, 8))
 
     play(tmp_path, plot)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from oncebus.broker import ingest
@@ -15,6 +15,7 @@ from oncebus.engine.outbox import Outbox
 from oncebus.engine.store import Mode
 from oncebus.engine.store.entries import OutboxEntries
 from oncebus.model.entities import Queue
+from oncebus.model.messages import Result
 from oncebus.pipeline.driver import LocalDriver
 from oncebus.values import disk
 from tests.broker.in_process import SHARDS, running_broker
@@ -51,9 +52,9 @@ def test_small_entries_are_ingested_in_one_transaction(
     ingested: list[tuple[int, int, int]] = []
     one = OutboxEntries.ingest
 
-    def note(entries: OutboxEntries, rows: pa.Table, first: int, last: int, *rest: object) -> object:
-        ingested.append((first, last, rows.num_rows))
-        return one(entries, rows, first, last, *rest)  # type: ignore[arg-type]
+    def note(entries: OutboxEntries, results: Sequence[Result], first: int, last: int, *rest: object) -> object:
+        ingested.append((first, last, len(results)))
+        return one(entries, results, first, last, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(OutboxEntries, "ingest", note)
     monkeypatch.setattr(ingest, "MOST_ROWS", most_rows)

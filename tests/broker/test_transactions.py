@@ -121,9 +121,9 @@ def test_messages_are_in_one_commit_of_the_inbox_whatever_their_entities(tmp_pat
             await client.settle(received, via=queue.id)
         await asyncio.gather(*(scene.send("q", f"x{number}") for number in range(20)), client.commit())
         rows = InboxReader(scene.folders.inbox).read(1, scene.core.entrance.acceptor.last_commit)
-        found = [row for batch in rows for row in batch.to_pylist() if row["message_id"][0] in "qto"]
+        found = [row for row in rows if row.message_id[0] in "qto"]
         assert len(found) == 93
-        assert len({row["commit"] for row in found}) == 1
+        assert len({row.commit for row in found}) == 1
         scene.pipeline.is_paused = False
         await scene.flow()
         assert (await scene.counts("other")).active == 90

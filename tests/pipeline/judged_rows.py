@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from oncebus.amqp.head import Properties, encode_head
 from oncebus.model.entities import Catalogue, Queue, Rule, Subscription, Topic
-from oncebus.model.messages import INBOX_SCHEMA
+from oncebus.model.messages import LogRow
 
 START = 1_790_000_000_000_000
 QUEUE, TOPIC = 1, 2
-
-_ADDED = [
-    pa.field("is_duplicate", pa.bool_(), nullable=False),
-    pa.field("original_sequence", pa.int64()),
-    pa.field("original_time", pa.int64()),
-]
-JUDGED_SCHEMA = pa.schema([*INBOX_SCHEMA, *_ADDED])
 
 
 def head(user: Mapping[str, object] | None = None, **fields: Any) -> bytes:
     return encode_head(Properties(**fields), user or {})
 
 
-def row(position: int, **more: Any) -> dict[str, Any]:
-    """Return a row of the inbox with its verdict."""
+def row(position: int, **more: Any) -> LogRow:
+    """Return a row of the inbox."""
     made = {
         "position": position,
         "commit": position,
@@ -41,14 +32,9 @@ def row(position: int, **more: Any) -> dict[str, Any]:
         "size": 100,
         "head": head(),
         "body": b"body",
-        "is_duplicate": False,
         **more,
     }
-    return {field.name: made.get(field.name) for field in JUDGED_SCHEMA}
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), JUDGED_SCHEMA)
+    return LogRow(*(made.get(name) for name in LogRow._fields))  # type: ignore[arg-type]
 
 
 def catalogue(*subscriptions: Sequence[Rule], **properties: Any) -> Catalogue:

@@ -44,5 +44,4 @@ class Pipeline:
         return found
 
     def fates(self, after: int) -> list[tuple[str, Fate, int | None]]:
-        columns = self.entry(after).rows().select(["message_id", "fate", "destination"]).to_pydict().values()
-        return [(name, Fate(fate), destination) for name, fate, destination in zip(*columns, strict=True)]
+        return [(each.row.message_id, each.fate, each.destination) for each in self.entry(after).rows()]

@@ -17,16 +17,17 @@ from oncebus.model.entities import (
     SqlFilter,
     TrueFilter,
 )
+from oncebus.model.messages import LogRow
 from oncebus.pipeline.rules import FILTER_FAILED, NO_SESSION, RoutedCopy, Routes, copies_of
 from tests.pipeline.judged_rows import QUEUE, START, TOPIC, catalogue, head, row
 
 SECOND = 1_000_000
 
 
-def made_by(rules: list[Rule], values: dict[str, Any], **properties: Any) -> list[RoutedCopy]:
+def made_by(rules: list[Rule], message: LogRow, **properties: Any) -> list[RoutedCopy]:
     targets = Routes(catalogue(rules, **properties)).targets(TOPIC)
     assert targets is not None
-    return copies_of(values, targets)
+    return copies_of(message, targets)
 
 
 def test_only_a_topic_has_targets_and_only_a_queue_is_a_queue() -> None:

@@ -11,7 +11,6 @@ from oncebus.engine.inbox import InboxWriter
 from oncebus.engine.outbox import Batch, OutboxPart, write_part
 from oncebus.ledger import Owner
 from oncebus.model.entities import Catalogue, CatalogueFiles
-from oncebus.model.messages import OUTBOX_SCHEMA
 from oncebus.pipeline.batch import TaskFolders
 from oncebus.pipeline.following import Reached, turn
 from oncebus.pipeline.planning import Part
@@ -88,7 +87,7 @@ def test_a_stream_that_follows_begins_each_batch_at_once_but_the_first(tmp_path:
             (OutboxPart(1, 1, 1, 2), 0),
         ]
         for part, batch in first:
-            write_part(tmp_path / "drafts", part.of, OUTBOX_SCHEMA.empty_table(), Batch("q", batch))
+            write_part(tmp_path / "drafts", part.of, [], Batch("q", batch))
         assert reader.latestOffset({"batch": 1}, None) == {"batch": 2}  # type: ignore[arg-type]
         [second] = reader.partitions({"batch": 1}, {"batch": 2})
         assert second.value == turn(Reached(1, 1), 2)

@@ -9,9 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from oncebus.broker.accounting import Accounting
 from oncebus.broker.background import Background
 from oncebus.broker.catalogues import Catalogues
@@ -25,6 +22,7 @@ from oncebus.broker.wakeups import Wakeups
 from oncebus.engine.engine import Engine
 from oncebus.engine.outbox import Entry
 from oncebus.engine.store import IngestReport, Store
+from oncebus.model.messages import Result
 from oncebus.values.threads import Threads
 from oncebus.values.watching import POLL_SECONDS, Watch
 
@@ -173,30 +171,30 @@ class Ingester:
             return await self._ingest(entries[:1])
 
     async def _ingest(self, entries: Sequence[Entry]) -> Entry:
-        rows, some, published = await self._threads.run(_first_rows, entries)
+        results, some, published = await self._threads.run(_first_results, entries)
         last = some[-1]
         after = entries[0].after
         policies, now = self._catalogues.policies, self._clock.steady()
         if behind := self._clock.behind():
-            rows = _expiring_later(rows, behind)
+            results = _expiring_later(results, behind)
 
         def ingest(store: Store) -> tuple[IngestReport, dict[int, int]]:
-            report = store.entries.ingest(rows, after + 1, last.last, policies, now)
+            report = store.entries.ingest(results, after + 1, last.last, policies, now)
             return report, {entity: store.entities.size(entity) for entity in report.counted}
 
         report, sizes = await self._store.run(ingest)
         # By the wall clock, because files have no other: a step of the clock only spoils a figure.
         since_judged = max(time.time_ns() // 1000 - published, 0)
         self._accounting.note_sizes(sizes)
-        self._note_ingested(last.last, report, len(some), rows.num_rows, since_judged)
+        self._note_ingested(last.last, report, len(some), len(results), since_judged)
         self._ingested.append(last.last)
         if (tracer := self._tracing.tracer) is not None:
             # A stop waits for it.
-            await self._background.finish(self._report(tracer, rows, some))
+            await self._background.finish(self._report(tracer, results, some))
         return last
 
-    async def _report(self, tracer: Tracer, rows: pa.Table, entries: Sequence[Entry]) -> None:
-        await self._threads.run(self._reporter.report, tracer, self._catalogues.current, rows, entries)
+    async def _report(self, tracer: Tracer, results: Sequence[Result], entries: Sequence[Entry]) -> None:
+        await self._threads.run(self._reporter.report, tracer, self._catalogues.current, results, entries)
 
     def _note_ingested(self, commit: int, report: IngestReport, entries: int, rows: int, since_judged: int) -> None:
         """Record that the store has ingested everything up to a commit.
@@ -231,26 +229,33 @@ class Ingester:
             await self._catalogues.forget_up_to(self._ingested[0])
 
 
-def _first_rows(entries: Sequence[Entry]) -> tuple[pa.Table, Sequence[Entry], int]:
-    """Return the rows of the first entries, enough for a transaction of good size, and these entries.
+def _first_results(entries: Sequence[Entry]) -> tuple[list[Result], Sequence[Entry], int]:
+    """Return the results in the first entries, enough for a transaction of good size, and these entries.
 
     The third is when the last of them was published, in microseconds since 1970.
     """
-    tables: list[pa.Table] = []
+    results: list[Result] = []
+    some: list[Entry] = []
+    size = 0
     for entry in entries:
-        tables.append(entry.rows())
-        if sum(table.num_rows for table in tables) >= MOST_ROWS or sum(table.nbytes for table in tables) >= MOST_BYTES:
+        if len(results) >= MOST_ROWS or size >= MOST_BYTES:
             break
-    some = entries[: len(tables)]
+        of_entry = entry.rows()
+        results += of_entry
+        size += sum([len(row.head) + len(row.body or b"") for row, *_ in of_entry])
+        some.append(entry)
     # The store must never be ahead of the outbox, whatever a power cut leaves.
     some[-1].sync()
-    return pa.concat_tables(tables), some, some[-1].published()
+    return results, some, some[-1].published()
 
 
-def _expiring_later(rows: pa.Table, behind: int) -> pa.Table:
-    """Return the rows with their expiry moved later by `behind`.
+def _expiring_later(results: Sequence[Result], behind: int) -> list[Result]:
+    """Return the results with the expiry of their rows moved later by `behind`.
 
     Their stamps came from a clock that was behind steady time.
     """
-    at = rows.schema.get_field_index("expires")
-    return rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), behind))
+    return [
+        result if expires is None else result._replace(row=result.row._replace(expires=expires + behind))
+        for result in results
+        for expires in (result.row.expires,)
+    ]

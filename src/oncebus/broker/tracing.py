@@ -6,15 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from oncebus.broker.catalogues import Catalogues
 from oncebus.engine.engine import Log
 from oncebus.engine.inbox import Row
 from oncebus.engine.outbox import Entry
 from oncebus.engine.store import Message, Outcome, Settlement
 from oncebus.model.entities import Catalogue
+from oncebus.model.messages import Result
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +28,8 @@ class Tracer(Protocol):
         """Note that rows of the inbox have become durable."""
         ...
 
-    def processed(self, catalogue: Catalogue, rows: pa.Table, entries: Sequence[Entry]) -> None:
-        """Note that the store has ingested the rows of these outbox entries. Called in a thread of its own.
+    def processed(self, catalogue: Catalogue, results: Sequence[Result], entries: Sequence[Entry]) -> None:
+        """Note that the store has ingested the results in these outbox entries. Called in a thread of its own.
 
         All rows have their heads, even those that the outbox keeps without.
         """
@@ -77,26 +75,24 @@ class Reporter:
     def __init__(self, inbox: Log) -> None:
         self._inbox = inbox.reader()
 
-    def report(self, tracer: Tracer, catalogue: Catalogue, rows: pa.Table, entries: Sequence[Entry]) -> None:
+    def report(self, tracer: Tracer, catalogue: Catalogue, results: Sequence[Result], entries: Sequence[Entry]) -> None:
         """Report the rows of ingested entries. Their commits must still be in the inbox. Errors are only logged."""
         try:
-            rows = self._with_heads(rows, entries[0].after + 1, entries[-1].last)
+            results = self._with_heads(results, entries[0].after + 1, entries[-1].last)
         except Exception:
             # Whatever it is: the rows are ingested, and a trace is not worth a retry.
             log.exception("Dropped messages could not be traced")
-        tracer.processed(catalogue, rows, entries)
+        tracer.processed(catalogue, results, entries)
 
-    def _with_heads(self, rows: pa.Table, first: int, last: int) -> pa.Table:
-        without = pc.equal(pc.binary_length(rows.column("head")), 0).combine_chunks()
-        positions = rows.column("position").filter(without)
-        if not len(positions):
-            return rows
+    def _with_heads(self, results: Sequence[Result], first: int, last: int) -> Sequence[Result]:
+        without = {row.position for row, *_ in results if not row.head}
+        if not without:
+            return results
         self._inbox.forget(first - 1)
-        found: dict[int, bytes] = {}
-        for batch in self._inbox.read(first, last):
-            some = batch.filter(pc.is_in(batch.column("position"), positions.combine_chunks()))
-            found |= zip(some.column("position").to_pylist(), some.column("head").to_pylist(), strict=True)
-        at = rows.schema.get_field_index("head")
-        heads = pa.array([found.get(position, b"") for position in positions.to_pylist()], rows.schema.field(at).type)
-        column = pc.replace_with_mask(rows.column(at), without, heads)
-        return rows.set_column(at, rows.schema.field(at), column)
+        found = {row.position: row.head for row in self._inbox.read(first, last) if row.position in without}
+        return [
+            result._replace(row=result.row._replace(head=found.get(result.row.position, b"")))
+            if not result.row.head
+            else result
+            for result in results
+        ]

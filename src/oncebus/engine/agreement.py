@@ -11,8 +11,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow.compute as pc
-
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Batch, Entry, Outbox
 from oncebus.ledger import Generation, Ledger
@@ -62,8 +60,7 @@ class PipelineProgress:
     @classmethod
     def of(cls, entry: Entry) -> PipelineProgress:
         """Read an entry. Raises `OutboxDamaged`."""
-        rows = entry.rows()
-        time = pc.max(rows.filter(rows["key"].is_valid())["time"]).as_py()
+        time = max((row.time for row, *_ in entry.rows() if row.key is not None), default=None)
         return cls(entry.last, entry.batch(), time)
 
 

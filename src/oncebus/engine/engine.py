@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Protocol
 
-import pyarrow as pa
-
 from oncebus.engine.agreement import DataMismatch, check_no_repair
 from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import BodyFiles, InboxError, InboxWriter, Row
@@ -22,6 +20,7 @@ from oncebus.engine.store import DUPLICATES_KEPT, Store
 from oncebus.engine.stored_times import check_stored_times
 from oncebus.ledger import Ledger, LedgerSummary
 from oncebus.model.entities import Catalogue, CatalogueFiles
+from oncebus.model.messages import LogRow
 from oncebus.values.watching import Watch
 
 log = logging.getLogger(__name__)
@@ -30,8 +29,8 @@ log = logging.getLogger(__name__)
 class LogReader(Protocol):
     """Reads the log while it is being written. It sees durable commits only."""
 
-    def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the commits `first` to `last`, each batch from one commit."""
+    def read(self, first: int, last: int) -> Iterator[LogRow]:
+        """Return the rows of the commits `first` to `last`, commit by commit."""
         ...
 
     def length(self, commit: int) -> int:

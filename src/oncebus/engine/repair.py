@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-
 from oncebus.engine.agreement import NO_LEDGER
 from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import InboxReader, InboxWriter
 from oncebus.engine.outbox import Outbox
 from oncebus.engine.store import Store
+from oncebus.model.messages import Result
 from oncebus.values import disk
 from oncebus.values.errors import OncebusError
 
@@ -36,7 +35,7 @@ def give_up_ledger(folders: Folders, now: int) -> Path | None:
             now = int(json.loads(folders.repair.read_bytes())["now"])
         disk.publish(folders.data, folders.repair.name, [json.dumps({"now": now}).encode() + b"\n"])
         # Without this, the checks at the next start would find keys that the new ledger does not know.
-        Outbox(folders.outbox).rewrite(_without_keys, NO_LEDGER)
+        Outbox(folders.outbox).rewrite(_without_key, NO_LEDGER)
         aside = folders.ledger.with_name(f"ledger-{now}")
         if folders.ledger.exists() and not aside.exists():
             disk.replace(folders.ledger, aside)
@@ -48,9 +47,8 @@ def give_up_ledger(folders: Folders, now: int) -> Path | None:
     return aside if aside.exists() else None
 
 
-def _without_keys(rows: pa.Table) -> pa.Table:
-    at = rows.schema.get_field_index("key")
-    return rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+def _without_key(result: Result) -> Result:
+    return result._replace(row=result.row._replace(key=None))
 
 
 @contextmanager

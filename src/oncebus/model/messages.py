@@ -1,4 +1,4 @@
-"""Defines the rows of messages in the pipeline: the gateway writes them to the inbox, and Spark to the outbox.
+"""Defines the rows of messages: the gateway writes them to the log, and the pipeline makes results of them.
 
 Times are microseconds since 1970 UTC, durations are microseconds. `entity` is the id that a queue, topic or
 subscription gets when it is created. It is never used again.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
-
-import pyarrow as pa
+from typing import NamedTuple
 
 LARGEST_INLINE_BODY = 64 * 1024
 """A body larger than this goes to a body file, and the row contains the file's name."""
@@ -27,35 +26,39 @@ NOBODY = 0
 TRANSACTION = -1
 """The origin entity of a message that a transaction sent together with changes of the store. Not an entity."""
 
-INBOX_SCHEMA = pa.schema(
-    [
-        # The row's number among all rows ever accepted, and the commit that made it durable.
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("commit", pa.int64(), nullable=False),
-        pa.field("catalogue", pa.int64(), nullable=False),
-        pa.field("entity", pa.int64(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("time", pa.int64(), nullable=False),
-        # Null if detection does not check the row.
-        pa.field("key", pa.binary(KEY_BYTES)),
-        # Negative in a forget: not a message, but a request to forget its key.
-        pa.field("window", pa.int64(), nullable=False),
-        pa.field("scheduled", pa.int64()),
-        pa.field("expires", pa.int64()),
-        pa.field("message_id", pa.string(), nullable=False),
-        pa.field("session", pa.string()),
-        pa.field("partition_key", pa.string()),
-        # Where a requeued message, or one of a transaction, came from. The store ingests each pair once.
-        pa.field("origin_entity", pa.int64()),
-        pa.field("origin_sequence", pa.int64()),
-        pa.field("hops", pa.int64(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        # The bare message: properties and application properties, then the body or the name of its body file.
-        pa.field("head", pa.binary(), nullable=False),
-        pa.field("body", pa.binary()),
-        pa.field("body_file", pa.string()),
-    ]
-)
+
+class LogRow(NamedTuple):
+    """A row of the log.
+
+    `position` is its number among all rows ever accepted, and `commit` the commit that made it durable. `catalogue` is
+    the version under which it was accepted. `key` is None if detection does not check the row. `window` is negative in
+    a forget: not a message, but a request to forget its key.
+
+    `origin_entity` and `origin_sequence` say where a requeued message, or one of a transaction, came from; the store
+    ingests each pair once. `head` is the bare message: properties and application properties. Then there is a `body`,
+    or the name of its body file.
+    """
+
+    position: int
+    commit: int
+    catalogue: int
+    entity: int
+    sequence: int
+    time: int
+    key: bytes | None
+    window: int
+    scheduled: int | None
+    expires: int | None
+    message_id: str
+    session: str | None
+    partition_key: str | None
+    origin_entity: int | None
+    origin_sequence: int | None
+    hops: int
+    size: int
+    head: bytes
+    body: bytes | None
+    body_file: str | None
 
 
 class Fate(enum.IntEnum):
@@ -74,23 +77,28 @@ class Fate(enum.IntEnum):
     FORGET = 6
 
 
-OUTBOX_SCHEMA = pa.schema(
-    [
-        # 64-bit offsets, unlike in the inbox: a message of a topic is copied for each of its subscriptions.
-        *(field.with_type(pa.large_binary()) if field.name in ("head", "body") else field for field in INBOX_SCHEMA),
-        pa.field("fate", pa.int8(), nullable=False),
-        # A queue or a subscription, if the fate is DELIVERED or DEAD_LETTERED.
-        pa.field("destination", pa.int64()),
-        # Why it was dead-lettered or quarantined. For DUPLICATE: the detection key and the id that counted, if that is
-        # not the message id.
-        pa.field("reason", pa.string()),
-        pa.field("description", pa.string()),
-        # Sequence number and time of the original, if the fate is DUPLICATE; of the remembered message, if any, if the
-        # fate is FORGET.
-        pa.field("original_sequence", pa.int64()),
-        pa.field("original_time", pa.int64()),
-    ]
-)
+class Result(NamedTuple):
+    """What became of a row: a copy for one destination, or the record of a row that is not delivered.
+
+    `row` has the changes of a rule's action. `destination` is a queue or a subscription, if the fate is DELIVERED or
+    DEAD_LETTERED. `reason` and `description` say why it was dead-lettered or quarantined; for DUPLICATE they are the
+    detection key and the id that counted, if that is not the message id. `original_sequence` and `original_time` are
+    those of the original of a DUPLICATE, and of the remembered message, if any, of a FORGET.
+    """
+
+    row: LogRow
+    fate: Fate
+    destination: int | None = None
+    reason: str | None = None
+    description: str | None = None
+    original_sequence: int | None = None
+    original_time: int | None = None
+
+
+def place_of(result: Result) -> tuple[int, bool, int]:
+    """Return what results are ordered by: the position, then the destination; those without one come last."""
+    destination = result.destination
+    return result.row.position, destination is None, destination or 0
 
 
 def partition_in(sequence: int) -> int:

@@ -10,13 +10,11 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import lru_cache
 
-import pyarrow as pa
-
 from oncebus.engine.inbox import InboxReader
 from oncebus.engine.outbox import Batch, OutboxPart, refuse_late, write_part
 from oncebus.ledger import TaskLedger, Writer
 from oncebus.model.entities.catalogue_files import CatalogueFiles
-from oncebus.model.messages import INBOX_SCHEMA
+from oncebus.model.messages import LogRow
 from oncebus.pipeline.detect import detect
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.route import route
@@ -53,20 +51,19 @@ def process_part(
     # Enter even without rows: the first batch of a new query decides which batches of the last query count.
     generation, listing = ledger.enter(writer, batch)
     rows = _read(part, folders.inbox)
-    checked, publish_keys = detect(rows, ledger, generation, batch, part.of.part, part.of.parts, listing)
+    originals, publish_keys = detect(rows, ledger, generation, batch, part.of.part, part.of.parts, listing)
     # Keys and part are written to disk at the same time. `before` makes the part visible only after the keys.
     keys = beside.begin(publish_keys)
     try:
-        routed = route(checked, lambda version: _routes(folders.catalogue, version))
+        results = route(rows, originals, lambda version: _routes(folders.catalogue, version))
         # Write a part without rows too. Otherwise the entry would never be complete.
-        write_part(folders.drafts, part.of, routed, Batch(writer.query, batch), before=keys.result)
+        write_part(folders.drafts, part.of, results, Batch(writer.query, batch), before=keys.result)
     finally:
         wait([keys])
-    count: int = rows.num_rows
     # Tidy last, because nobody waits for it.
-    if rows.column("key").null_count < count and _is_time_to_tidy(ledger, part.of):
+    if any(row.key is not None for row in rows) and _is_time_to_tidy(ledger, part.of):
         ledger.tidy(generation, batch, part=part.of.part, parts=part.of.parts)
-    return count
+    return len(rows)
 
 
 def _is_time_to_tidy(ledger: TaskLedger, of: OutboxPart) -> bool:
@@ -79,9 +76,11 @@ def _is_time_to_tidy(ledger: TaskLedger, of: OutboxPart) -> bool:
     return True
 
 
-def _read(part: Part, inbox: str) -> pa.Table:
-    batches = list(InboxReader(inbox).read(part.of.first, part.of.last, part.shards, part.place))
-    return pa.Table.from_batches(batches, INBOX_SCHEMA)
+def _read(part: Part, inbox: str) -> list[LogRow]:
+    """Return the rows of a part in their order."""
+    rows = list(InboxReader(inbox).read(part.of.first, part.of.last, part.shards, part.place))
+    rows.sort(key=lambda row: row.position)
+    return rows
 
 
 @lru_cache(maxsize=64)

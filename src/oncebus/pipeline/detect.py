@@ -1,31 +1,38 @@
-"""Gives each row of the inbox its verdict, according to the ledger."""
+"""Finds the original of each row of the inbox that is a duplicate, according to the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from oncebus.detection import Rows
 from oncebus.ledger import Generation, Listing, TaskLedger
+from oncebus.model.messages import LogRow
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
 
 
+class Original(NamedTuple):
+    """The message that a duplicate repeats."""
+
+    sequence: int
+    time: int
+
+
 class JudgedRows(NamedTuple):
-    """Rows with their verdicts, and the function that makes their keys durable.
+    """The original of each row, None for a new one, and the function that makes the accepted keys durable.
 
     The caller must call `publish`. No row may leave the task before it has returned.
     """
 
-    rows: pa.Table
+    originals: list[Original | None]
     publish: Callable[[], None]
 
 
 def detect(
-    table: pa.Table,
+    rows: Sequence[LogRow],
     ledger: TaskLedger,
     generation: Generation,
     batch: int,
@@ -33,49 +40,55 @@ def detect(
     parts: int,
     listing: Listing | None = None,
 ) -> JudgedRows:
-    """Return one part's rows with verdicts, and the function that publishes their keys.
+    """Return the originals of one part's rows, and the function that publishes the keys of the others.
 
     `parts` is the number of parts in the batch. `listing` comes from `TaskLedger.enter`; without it the ledger lists
     its runs again.
     """
-    table = table.combine_chunks()
-    rows = rows_of(table)
-    is_duplicate = np.zeros(len(rows), np.bool_)
-    sequence, time = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    chosen = np.flatnonzero(rows.has_key)
-    publish: Callable[[], None] = _nothing
-    if len(chosen):
-        # Take the time from the newest row, so that a repeated batch has the same time. The clock of the gateway never
-        # steps back and never leaps.
-        clock = int(rows.time.max())
-        verdicts, publish = ledger.decide(
-            rows.take(chosen), generation, batch, part=part, parts=parts, clock=clock, listing=listing
-        )
-        is_duplicate[chosen] = verdicts.is_duplicate
-        sequence[chosen] = verdicts.original_sequence
-        time[chosen] = verdicts.original_time
-    for name, values in (
-        ("is_duplicate", pa.array(is_duplicate)),
-        ("original_sequence", pa.array(sequence, mask=~is_duplicate)),
-        ("original_time", pa.array(time, mask=~is_duplicate)),
-    ):
-        table = table.append_column(name, values)
-    return JudgedRows(table, publish)
+    originals: list[Original | None] = [None] * len(rows)
+    chosen = [at for at, row in enumerate(rows) if row.key is not None]
+    if not chosen:
+        return JudgedRows(originals, _nothing)
+    # Take the time from the newest row, so that a repeated batch has the same time. The clock of the gateway never
+    # steps back and never leaps.
+    clock = max(row.time for row in rows)
+    verdicts, publish = ledger.decide(
+        columns_of([rows[at] for at in chosen]),
+        generation,
+        batch,
+        part=part,
+        parts=parts,
+        clock=clock,
+        listing=listing,
+    )
+    for at in np.flatnonzero(verdicts.is_duplicate).tolist():
+        original = Original(int(verdicts.original_sequence[at]), int(verdicts.original_time[at]))
+        originals[chosen[at]] = original
+    return JudgedRows(originals, publish)
 
 
 def _nothing() -> None:
     """Do nothing. Stands in for `publish` if no row has a key."""
 
 
-def rows_of(table: pa.Table) -> Rows:
-    """Convert rows of the inbox to the type that detection takes."""
-    key = table.column("key").combine_chunks().cast(pa.binary(16))
-    has_key = np.asarray(key.is_valid())
-    digests = np.frombuffer(key.buffers()[1], ">u8", 2 * len(key), 16 * key.offset).reshape(-1, 2)
+def columns_of(rows: Sequence[LogRow]) -> Rows:
+    """Convert rows of the inbox, all with keys, to the type that detection takes."""
+    size = len(rows)
+    digests = np.frombuffer(b"".join([row.key or b"" for row in rows]), ">u8").astype(np.uint64).reshape(size, 2)
     time, window, sequence, position = (
-        np.asarray(table.column(name).combine_chunks()) for name in ("time", "window", "sequence", "position")
+        np.array(values, np.int64)
+        for values in zip(*((row.time, row.window, row.sequence, row.position) for row in rows), strict=True)
     )
-    high, low = digests[:, 0].astype(np.uint64), digests[:, 1].astype(np.uint64)
     # The numbers of messages do not tell which came first: some are reserved long before their message is in the inbox,
     # and those of two partitions cannot be compared.
-    return Rows(high, low, has_key, time, window, window, sequence, position.__getitem__, place=position)
+    return Rows(
+        digests[:, 0],
+        digests[:, 1],
+        np.ones(size, np.bool_),
+        time,
+        window,
+        window,
+        sequence,
+        position.__getitem__,
+        place=position,
+    )

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from oncebus.engine.inbox import Commit, InboxReader, Place
 from oncebus.engine.outbox import OutboxPart
 from oncebus.model.entities.catalogue_files import CatalogueFiles
 from oncebus.model.entities.weights import LIGHT, TopicCost, costs_by_topic, weight
+from oncebus.model.messages import LogRow
 
 MOST_ROWS = 200_000
 MOST_BYTES = 16 << 20
 ROWS_FOR_A_TASK = 4_000
 """With fewer rows, a second task costs more than it saves."""
 
-_ROW_BYTES = 200
+_ROW_BYTES = 100
 """The weight of a row without its head and body."""
 
 
@@ -87,20 +85,17 @@ class Planner:
             return commit.length
         if commit.number not in self._weights:
             rows = self._reader.read(commit.number, commit.number, place=commit.place)
-            heavy = sum(_weight_of_rows(batch, costs) for batch in rows)
-            self._weights[commit.number] = max(heavy, commit.length)
+            self._weights[commit.number] = max(_weight_of_rows(rows, costs), commit.length)
         return self._weights[commit.number]
 
 
-def _weight_of_rows(rows: pa.RecordBatch, costs: Mapping[int, TopicCost]) -> int:
+def _weight_of_rows(rows: Iterable[LogRow], costs: Mapping[int, TopicCost]) -> int:
     """Return the weight of rows of the inbox in bytes, given the costs by topic id."""
-    entities, places, messages = np.unique(rows.column("entity").to_numpy(), return_inverse=True, return_counts=True)
-    sizes = np.full(rows.num_rows, _ROW_BYTES, np.int64)
-    for name in ("head", "body"):
-        sizes += pc.binary_length(rows.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
-    totals = np.bincount(places, weights=sizes).astype(np.int64).tolist()
-    found = zip(entities.tolist(), messages.tolist(), totals, strict=True)
-    return sum(weight(count, size, costs.get(entity, LIGHT)) for entity, count, size in found)
+    messages, sizes = Counter[int](), Counter[int]()
+    for row in rows:
+        messages[row.entity] += 1
+        sizes[row.entity] += _ROW_BYTES + len(row.head) + len(row.body or b"")
+    return sum(weight(count, sizes[entity], costs.get(entity, LIGHT)) for entity, count in messages.items())
 
 
 @lru_cache(maxsize=1024)

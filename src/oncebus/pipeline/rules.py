@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 from oncebus import amqp
 from oncebus.amqp.types import Described, Symbol, Timestamp
@@ -16,6 +17,7 @@ from oncebus.model.entities.rule_parsing import compile_rule
 from oncebus.model.filters.budget import Budget
 from oncebus.model.filters.properties import Duration, Instant, MessageProperties
 from oncebus.model.filters.routing import CompiledRule, failure_of, make_copies
+from oncebus.model.messages import LogRow
 from oncebus.values.errors import OncebusError
 
 _AMQP_FIELDS = {
@@ -59,7 +61,7 @@ class RoutedCopy:
     """
 
     destination: int
-    changes: Mapping[str, object] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
     description: str | None = None
 
@@ -92,7 +94,7 @@ class Routes:
         return known
 
 
-def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCopy]:
+def copies_of(row: LogRow, targets: list[Target]) -> list[RoutedCopy]:
     """Return the copies of a message for the subscriptions in `targets`. `row` is the message's row of the inbox.
 
     Raises `DecodeError` if the message's head is broken.
@@ -105,7 +107,7 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCo
             continue
         if properties is None:
             properties = _properties(row, sum(len(each.rules) for each in targets))
-        seed = struct.pack(">qq", row["position"], target.id)
+        seed = struct.pack(">qq", row.position, target.id)
         routed = make_copies(target.rules, properties, seed)
         failures = routed.failures
         for copy in routed.copies:
@@ -122,12 +124,12 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCo
     return made
 
 
-def _copy(row: Mapping[str, object], target: Target, changes: dict[str, object]) -> RoutedCopy:
+def _copy(row: LogRow, target: Target, changes: dict[str, object]) -> RoutedCopy:
     if target.time_to_live < NO_LIMIT:
         # The time to live of the subscription is an upper bound on that of the message.
-        end, expires = _time(row) + target.time_to_live, changes.get("expires", row["expires"])
+        end, expires = row.time + target.time_to_live, changes.get("expires", row.expires)
         changes = {**changes, "expires": min(end, expires) if isinstance(expires, int) else end}
-    if target.requires_session and changes.get("session", row["session"]) is None:
+    if target.requires_session and changes.get("session", row.session) is None:
         return RoutedCopy(
             target.id, changes, NO_SESSION, "A session enabled entity takes no message without a session id."
         )
@@ -145,37 +147,31 @@ def _target(subscription: Subscription) -> Target:
     )
 
 
-def _properties(row: Mapping[str, object], rules: int) -> MessageProperties:
+def _properties(row: LogRow, rules: int) -> MessageProperties:
     """Return the properties of a message, with a budget for this many rules. Rules see the head, not the body."""
-    head = row["head"]
-    assert isinstance(head, bytes)
-    system, user = amqp.filter_properties(head)
-    system["MessageId"] = row["message_id"]
-    system["SequenceNumber"] = row["sequence"]
-    system["Size"] = row["size"]
-    for name, column in (("SessionId", "session"), ("PartitionKey", "partition_key")):
-        if row[column] is not None:
-            system[name] = row[column]
-    for name, column in (("EnqueuedTimeUtc", "time"), ("ExpiresAtUtc", "expires")):
-        moment = row[column]
-        if isinstance(moment, int):
-            system[name] = Instant(moment)
-    if isinstance(row["expires"], int):
-        system["TimeToLive"] = Duration(row["expires"] - _time(row))
+    system, user = amqp.filter_properties(row.head)
+    system["MessageId"] = row.message_id
+    system["SequenceNumber"] = row.sequence
+    system["Size"] = row.size
+    for name, text in (("SessionId", row.session), ("PartitionKey", row.partition_key)):
+        if text is not None:
+            system[name] = text
+    system["EnqueuedTimeUtc"] = Instant(row.time)
+    if row.expires is not None:
+        system["ExpiresAtUtc"] = Instant(row.expires)
+        system["TimeToLive"] = Duration(row.expires - row.time)
     own = {name: _for_filters(value) for name, value in user.items()}
-    return MessageProperties(system, own, budget=Budget(len(head), rules))
+    return MessageProperties(system, own, budget=Budget(len(row.head), rules))
 
 
 def _for_filters(value: object) -> object:
     return Instant(value * 1000) if isinstance(value, Timestamp) else value
 
 
-def _changes(row: Mapping[str, object], before: MessageProperties, after: MessageProperties) -> dict[str, object]:
+def _changes(row: LogRow, before: MessageProperties, after: MessageProperties) -> dict[str, object]:
     """Return the columns of a copy that an action changed."""
     if after is before:
         return {}
-    head = row["head"]
-    assert isinstance(head, bytes)
     changes: dict[str, object] = {}
     fields: dict[str, object] = {}
     for name in before.system.keys() | after.system.keys():
@@ -187,23 +183,15 @@ def _changes(row: Mapping[str, object], before: MessageProperties, after: Messag
         if name in _COLUMNS:
             changes[_COLUMNS[name]] = value
         if isinstance(value, Duration) and name == "TimeToLive":
-            changes["expires"] = _time(row) + value.microseconds if value.microseconds < NO_LIMIT else None
+            changes["expires"] = row.time + value.microseconds if value.microseconds < NO_LIMIT else None
     changed = {
         name: _for_amqp(value)
         for name, value in after.user.items()
         if name not in before.user or value is not before.user[name]
     }
     removed = [name for name in before.user if name not in after.user]
-    made = amqp.with_application_properties(amqp.with_properties(head, fields), changed, removed)
-    size = row["size"]
-    assert isinstance(size, int)
-    return {**changes, "head": made, "size": size + len(made) - len(head)}
-
-
-def _time(row: Mapping[str, object]) -> int:
-    time = row["time"]
-    assert isinstance(time, int)
-    return time
+    made = amqp.with_application_properties(amqp.with_properties(row.head, fields), changed, removed)
+    return {**changes, "head": made, "size": row.size + len(made) - len(row.head)}
 
 
 def _for_amqp(value: object) -> object:

@@ -10,10 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
-
 from oncebus.engine.inbox import InboxReader, Row
-from oncebus.engine.inbox.rows import ROW_SCHEMA
 
 
 def row(number: int, *, entity: int = 7, keyed: bool = True, body: bytes = b"body", time: int | None = None) -> Row:
@@ -33,19 +30,9 @@ def row(number: int, *, entity: int = 7, keyed: bool = True, body: bytes = b"bod
     )
 
 
-def as_batch(rows: list[Row]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=ROW_SCHEMA)
-
-
 def contents(reader: InboxReader, first: int, last: int, shards: list[int] | None = None) -> list[tuple[int, ...]]:
     """Return (position, commit, catalogue, sequence) of all rows, by position."""
-    found: list[tuple[int, ...]] = []
-    for batch in reader.read(first, last, shards):
-        batch.validate(full=True)
-        columns = [batch.column(name).to_pylist() for name in ("position", "commit", "catalogue", "sequence")]
-        assert columns[0] == sorted(columns[0])
-        found += zip(*columns, strict=True)
-    return sorted(found)
+    return sorted((row.position, row.commit, row.catalogue, row.sequence) for row in reader.read(first, last, shards))
 
 
 @contextmanager

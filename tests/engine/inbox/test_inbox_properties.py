@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from oncebus.engine.inbox import InboxDamaged, InboxError, InboxFull, InboxReader, InboxWriter, Row
 from oncebus.engine.inbox.durable import encode_durable
 from oncebus.engine.inbox.frame import encode_frame
-from oncebus.engine.inbox.rows import split
+from oncebus.engine.inbox.rows import pack
 from oncebus.engine.inbox.segment import list_segments, segment_path
-from tests.engine.inbox.inboxes import as_batch, contents, disk_full_after, disk_that_fails_to_sync, row, unsynced
+from tests.engine.inbox.inboxes import contents, disk_full_after, disk_that_fails_to_sync, row, unsynced
 from tests.properties import examples
 
 SEGMENT_BYTES = 5000
@@ -53,13 +53,13 @@ class InboxMachine(RuleBasedStateMachine):
         self.model.append([(self.rows + 1 + at, commit, catalogue, one["sequence"]) for at, one in enumerate(rows)])
         self.rows += len(rows)
 
-    @rule(count=st.integers(1, 12), keyed=st.booleans(), catalogue=st.integers(0, 9), is_batch=st.booleans())
-    def append(self, count: int, keyed: bool, catalogue: int, is_batch: bool) -> None:
+    @rule(count=st.integers(1, 12), keyed=st.booleans(), catalogue=st.integers(0, 9))
+    def append(self, count: int, keyed: bool, catalogue: int) -> None:
         rows = self.fresh(count, keyed)
         self.accept(rows, catalogue)
-        assert self.writer.append(as_batch(rows) if is_batch else rows, catalogue) == len(self.model)
+        assert self.writer.append(rows, catalogue) == len(self.model)
 
-    @rule(count=st.integers(1, 5), written=st.integers(0, 1400))
+    @rule(count=st.integers(1, 5), written=st.integers(0, 140))
     def run_out_of_room(self, count: int, written: int) -> None:
         with disk_full_after(written), pytest.raises(InboxFull, match="No space left"):
             self.writer.append(self.fresh(count, True), 1)
@@ -82,7 +82,7 @@ class InboxMachine(RuleBasedStateMachine):
         self.writer.close()
         rows = self.fresh(count, True)
         commit, position = len(self.model) + 1, self.rows + 1
-        frame = encode_frame(split(rows, commit, 3, position, self.shards), commit, 3, position, count, self.shards)
+        frame = encode_frame(pack(rows, position, self.shards), commit, 3, position, count, self.shards)
         kept = frame[: round(written * len(frame))]
         with open(segment_path(str(self.folder), list_segments(str(self.folder))[-1]), "ab") as file:
             file.write(kept)

@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from oncebus.engine.store import IngestReport, Policy, Requeue, Store
-from oncebus.model.messages import OUTBOX_SCHEMA, Fate
+from oncebus.model.messages import Fate, LogRow, Result
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 QUEUE = 7
 
 
-def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
-    """Return a table of rows. Each row has an `entity`; its destination is the same by default."""
-    filled = []
+def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> list[Result]:
+    """Return results. Each row has an `entity`; its destination is the same by default."""
+    made = []
     for index, row in enumerate(rows):
-        fate = row.get("fate", Fate.DELIVERED)
+        fate = Fate(row.get("fate", Fate.DELIVERED))
         full = {
             "position": commit * 1000 + index,
             "commit": commit,
@@ -35,10 +33,11 @@ def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
             "body": None if row.get("body_file") else b"body",
             "destination": row["entity"] if fate in (Fate.DELIVERED, Fate.DEAD_LETTERED) else None,
             **row,
-            "fate": int(fate),
+            "fate": fate,
         }
-        filled.append({field.name: full.get(field.name) for field in OUTBOX_SCHEMA})
-    return pa.Table.from_pylist(filled, OUTBOX_SCHEMA)
+        of_row = LogRow(*(full.get(name) for name in LogRow._fields))  # type: ignore[arg-type]
+        made.append(Result(of_row, *(full.get(name) for name in Result._fields[1:])))  # type: ignore[arg-type]
+    return made
 
 
 def take(

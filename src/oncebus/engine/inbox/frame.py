@@ -1,6 +1,6 @@
 """A frame: one commit in a segment.
 
-All numbers are little-endian; `s` is the number of shards. A frame begins at a multiple of 8 bytes.
+All numbers are little-endian; `s` is the number of shards.
 
     offset   size  what
     0        8     magic, "ONCECOM" and the format's version as one byte (1)
@@ -13,9 +13,7 @@ All numbers are little-endian; `s` is the number of shards. A frame begins at a 
     48       8 s   for each shard: the length of its piece, unsigned, 4 bytes (0: no rows); CRC-32 of the piece, 4 bytes
     48+8s          the pieces, in the order of the shards
 
-A piece is the encapsulated message of one Arrow record batch: 0xffffffff, the length of the metadata, the metadata
-padded to 8 bytes, and the buffers, each padded to 8 bytes. Its schema, `oncebus.model.messages.INBOX_SCHEMA`, is not
-repeated. There are no dictionaries and no compression, so that a piece can be read in place.
+A piece has the packed rows of its shard, see `oncebus.model.packed`.
 """
 
 from __future__ import annotations
@@ -23,13 +21,12 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from oncebus.engine.inbox.errors import RowsRefused
-from oncebus.model.messages import INBOX_SCHEMA
+from oncebus.model.messages import LogRow
+from oncebus.model.packed import BadRows, unpack_rows
 
 MAGIC = b"ONCECOM\x01"
 MOST_SHARDS = 1024
@@ -54,24 +51,22 @@ class Frame(NamedTuple):
 
 
 def encode_frame(
-    batches: Sequence[tuple[int, pa.RecordBatch]], commit: int, catalogue: int, position: int, rows: int, shards: int
+    pieces: Sequence[tuple[int, bytes]], commit: int, catalogue: int, position: int, rows: int, shards: int
 ) -> bytes:
-    """Return the bytes of a commit's frame. `batches` has (shard, its rows), by ascending shard.
+    """Return the bytes of a commit's frame. `pieces` has (shard, its packed rows), by ascending shard.
 
     Raises `RowsRefused`.
     """
     lengths_and_checks = [0] * (2 * shards)
-    pieces = []
-    for shard, batch in batches:
-        piece = batch.serialize()
-        pieces.append(piece)
-        lengths_and_checks[2 * shard] = piece.size
+    for shard, piece in pieces:
+        lengths_and_checks[2 * shard] = len(piece)
         lengths_and_checks[2 * shard + 1] = zlib.crc32(piece)
     try:
         checked = _checked(shards).pack(shards, commit, catalogue, position, rows, *lengths_and_checks)
     except struct.error as error:
         raise RowsRefused(f"Commit {commit} of {rows} rows does not fit a frame: {error}") from error
-    return b"".join([MAGIC, zlib.crc32(checked).to_bytes(4, "little"), checked, *pieces])
+    check = zlib.crc32(checked).to_bytes(4, "little")
+    return b"".join([MAGIC, check, checked, *(piece for _, piece in pieces)])
 
 
 def decode_frame(data: memoryview, offset: int) -> Frame:
@@ -110,10 +105,14 @@ def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None
         raise BadFrame(f"is damaged in shard {shard}: its checksum is {found:08x} instead of {check:08x}")
 
 
-def decode_piece(buffer: pa.Buffer, offset: int, frame: Frame, shard: int) -> pa.RecordBatch:
-    """Return the rows of a shard, without copying them. The piece must be verified and not empty."""
+def decode_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> Iterator[LogRow]:
+    """Yield the rows of a shard. The piece must be verified. Raises `BadFrame`."""
     start, length, _ = frame.pieces[shard]
-    return pa.ipc.read_record_batch(buffer.slice(offset + start, length), INBOX_SCHEMA)
+    piece = bytes(data[offset + start : offset + start + length])
+    try:
+        yield from unpack_rows(piece, frame.position, frame.commit, frame.catalogue)
+    except BadRows as error:
+        raise BadFrame(str(error)) from error
 
 
 @functools.cache

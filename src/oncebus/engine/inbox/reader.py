@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from oncebus.engine.inbox.durable import NAME, read_durable
 from oncebus.engine.inbox.errors import InboxDamaged
 from oncebus.engine.inbox.frame import BadFrame, check_piece, decode_piece
@@ -22,6 +20,7 @@ from oncebus.engine.inbox.segment import (
     list_segments,
     segment_path,
 )
+from oncebus.model.messages import LogRow
 from oncebus.values import disk
 from oncebus.values.watching import Watch
 
@@ -136,18 +135,17 @@ class InboxReader:
 
     def read(
         self, first: int, last: int, shards: Collection[int] | None = None, place: Place | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the commits `first` to `last`, inclusive: one batch for each commit and shard with rows.
+    ) -> Iterator[LogRow]:
+        """Yield the rows of the commits `first` to `last`, inclusive: commit by commit, shard by shard.
 
-        `last` must be durable. `shards` defaults to all. `place` is the result of `locate(first)`, if known. Batches
-        refer to the memory-mapped file and stay valid after it is deleted. Verifies each batch; raises `InboxDamaged`
-        if one is missing or has changed.
+        `last` must be durable. `shards` defaults to all. `place` is the result of `locate(first)`, if known. Verifies
+        the rows of each shard; raises `InboxDamaged` if some are missing or have changed.
         """
         if first > last:
             return
         cursor = Cursor(self._folder, first, place or self.locate(first))
         while cursor.commit <= last:
-            frame, at, buffer, data = cursor.next(last)
+            frame, at, data = cursor.next(last)
             for shard in range(len(frame.pieces)) if shards is None else sorted(shards):
                 if shard >= len(frame.pieces):
                     reason = f"has {len(frame.pieces)} shards, not shard {shard}"
@@ -156,16 +154,16 @@ class InboxReader:
                     continue
                 try:
                     check_piece(data, at.offset, frame, shard)
+                    yield from decode_piece(data, at.offset, frame, shard)
                 except BadFrame as error:
                     raise damaged(cursor.path, frame.commit, at.offset, error) from error
-                yield decode_piece(buffer, at.offset, frame, shard)
 
     def _frame(self, commit: int, durable: int) -> Commit:
         if self._cursor is None or not self._first <= commit <= self._cursor.commit:
             self._begin_at(commit)
         assert self._cursor is not None
         while self._cursor.commit <= commit:
-            frame, place, _, _ = self._cursor.next(durable)
+            frame, place, _ = self._cursor.next(durable)
             self._known.append(Commit(frame.commit, frame.catalogue, place, frame.rows, frame.length))
         return self._known[commit - self._first]
 

@@ -1,4 +1,4 @@
-"""Splits the gateway's rows into one record batch for each shard.
+"""Packs the gateway's rows, split into shards.
 
 All rows of a key go to one shard, which `oncebus.detection.keys.part_of` chooses. Rows without a key are spread over
 the shards: `SPREAD` consecutive rows go to one shard, the following ones to the next shard, so that a small commit is
@@ -7,37 +7,29 @@ not split into many pieces.
 
 from __future__ import annotations
 
-import itertools
-import operator
 import struct
 from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from oncebus.detection.keys import part_of
 from oncebus.engine.inbox.errors import RowsRefused
-from oncebus.model.messages import INBOX_SCHEMA, KEY_BYTES
+from oncebus.model.messages import KEY_BYTES
+from oncebus.model.packed import pack_row
 
 SPREAD = 64
 
-ROW_SCHEMA = pa.schema([field for field in INBOX_SCHEMA if field.name not in ("position", "commit", "catalogue")])
-"""The columns of a row that has no position in the inbox yet."""
-
-_STRUCT = pa.struct(list(INBOX_SCHEMA))
-_REQUIRED = [field.name for field in ROW_SCHEMA if not field.nullable]
-_required = operator.itemgetter(*_REQUIRED)
+_REQUIRED = ("entity", "sequence", "time", "window", "message_id", "hops", "size", "head")
 _WORDS = struct.Struct("<4I")
 # Up to this number, hashing keys one by one is cheaper than numpy's fixed cost.
 _FEW = 40
 
 
 class Row(TypedDict, total=False):
-    """A row that has no position yet, because it is not in the inbox.
+    """A row that has no position yet, because it is not in the inbox. See `oncebus.model.messages.LogRow`.
 
-    Fields whose column is nullable can be left out.
+    Fields that may be None can be left out.
     """
 
     entity: int
@@ -59,63 +51,51 @@ class Row(TypedDict, total=False):
     body_file: str | None
 
 
-def split(
-    rows: Sequence[Row] | pa.RecordBatch, commit: int, catalogue: int, position: int, shards: int
-) -> list[tuple[int, pa.RecordBatch]]:
-    """Return (shard, its rows) for each shard that gets rows, by ascending shard. The rows of a shard keep their order.
+def pack(rows: Sequence[Row], position: int, shards: int) -> list[tuple[int, bytes]]:
+    """Return (shard, its packed rows) for each shard that gets rows, by ascending shard, for a frame at `position`.
 
-    The first row gets `position`. Raises `RowsRefused` for rows that do not fit the schema.
+    The rows of a shard keep their order. Raises `RowsRefused` for rows that do not fit.
     """
-    if len(rows) == 0:
+    if not rows:
         raise RowsRefused("A commit without rows")
+    pieces: dict[int, list[bytes]] = {}
+    row = rows[0]
     try:
-        if isinstance(rows, pa.RecordBatch):
-            placed, batch = _from_batch(rows, commit, catalogue, position, shards)
-        else:
-            placed, batch = _from_rows(rows, commit, catalogue, position, shards)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise RowsRefused(f"Rows cannot be encoded: {' '.join(str(error).split())}") from error
-    if placed[0] == placed[-1]:
-        return [(placed[0], batch)]
-    starts = [0, *(at for at in range(1, len(rows)) if placed[at] != placed[at - 1]), len(rows)]
-    return [(placed[start], batch.slice(start, end - start)) for start, end in itertools.pairwise(starts)]
+        for at, (row, shard) in enumerate(zip(rows, _shards_of(rows, position, shards), strict=True)):
+            packed = pack_row(
+                at,
+                row["entity"],
+                row["sequence"],
+                row["time"],
+                row.get("key"),
+                row["window"],
+                row.get("scheduled"),
+                row.get("expires"),
+                row["message_id"],
+                row.get("session"),
+                row.get("partition_key"),
+                row.get("origin_entity"),
+                row.get("origin_sequence"),
+                row["hops"],
+                row["size"],
+                row["head"],
+                row.get("body"),
+                row.get("body_file"),
+            )
+            pieces.setdefault(shard, []).append(packed)
+    except (struct.error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RowsRefused(_reason(row, error)) from error
+    return [(shard, b"".join(pieces[shard])) for shard in sorted(pieces)]
 
 
-def _from_rows(
-    rows: Sequence[Row], commit: int, catalogue: int, position: int, shards: int
-) -> tuple[list[int], pa.RecordBatch]:
-    """Return the shard of each row in ascending order, and all rows in the same order."""
-    for row in rows:
-        # Arrow would turn a missing value into a null, even in a column that is not nullable.
-        try:
-            if None in _required(row):
-                raise RowsRefused(f"Column '{_REQUIRED[_required(row).index(None)]}' of a row is null")
-        except KeyError as error:
-            raise RowsRefused(f"Column {error} of a row is missing") from error
-    chosen = _shards_of_rows(rows, position, shards)
-    order = sorted(range(len(rows)), key=chosen.__getitem__)
-    # Convert all columns at once: one conversion for each column makes a small commit three times as expensive.
-    placed = [{**rows[at], "position": position + at, "commit": commit, "catalogue": catalogue} for at in order]
-    return [chosen[at] for at in order], pa.RecordBatch.from_struct_array(pa.array(placed, _STRUCT))
-
-
-def _from_batch(
-    rows: pa.RecordBatch, commit: int, catalogue: int, position: int, shards: int
-) -> tuple[list[int], pa.RecordBatch]:
-    if not rows.schema.equals(ROW_SCHEMA):
-        raise RowsRefused(f"Rows have columns {rows.schema.names} whose names or types differ from ROW_SCHEMA")
+def _reason(row: Row, error: Exception) -> str:
+    """Return why a row could not be packed."""
     for name in _REQUIRED:
-        if rows.column(name).null_count:
-            raise RowsRefused(f"Column '{name}' of {rows.column(name).null_count} rows is null")
-    shard = _shards_of_batch(rows, position, shards)
-    order = np.argsort(shard, kind="stable")
-    columns = [
-        pa.array(order + position),
-        pa.repeat(pa.scalar(commit, pa.int64()), len(rows)),
-        pa.repeat(pa.scalar(catalogue, pa.int64()), len(rows)),
-        *rows.take(pa.array(order)).columns,
-    ]
-    return shard[order].tolist(), pa.RecordBatch.from_arrays(columns, schema=INBOX_SCHEMA)
+        if name not in row:
+            return f"Column '{name}' of a row is missing"
+        if row.get(name) is None:
+            return f"Column '{name}' of a row is null"
+    return f"Rows cannot be encoded: {' '.join(str(error).split())}"
 
 
 def shard_of(key: bytes, shards: int) -> int:
@@ -133,7 +113,9 @@ def shard_of(key: bytes, shards: int) -> int:
     return (hashed - (hashed >> 31 << 32)) % shards
 
 
-def _shards_of_rows(rows: Sequence[Row], position: int, shards: int) -> list[int]:
+def _shards_of(rows: Sequence[Row], position: int, shards: int) -> Sequence[int]:
+    if shards == 1:
+        return [0] * len(rows)
     keys = [row.get("key") for row in rows]
     for key in keys:
         if key is not None and len(key) != KEY_BYTES:
@@ -143,22 +125,8 @@ def _shards_of_rows(rows: Sequence[Row], position: int, shards: int) -> list[int
             (position + at) // SPREAD % shards if key is None else shard_of(key, shards) for at, key in enumerate(keys)
         ]
     digests = b"".join([bytes(KEY_BYTES) if key is None else key for key in keys])
-    without = np.fromiter((key is None for key in keys), bool, len(keys))
-    chosen: list[int] = _shards(digests, without, position, shards).tolist()
+    halves = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(len(rows), 2)
+    spread = (position + np.arange(len(rows), dtype=np.int64)) // SPREAD % shards
+    without = np.fromiter((key is None for key in keys), bool, len(rows))
+    chosen: list[int] = np.where(without, spread, part_of(halves[:, 0], halves[:, 1], shards)).tolist()
     return chosen
-
-
-def _shards_of_batch(rows: pa.RecordBatch, position: int, shards: int) -> npt.NDArray[np.int64]:
-    keys = rows.column("key")
-    without = keys.is_null().to_numpy(zero_copy_only=False)
-    start = keys.offset * KEY_BYTES
-    digests = keys.buffers()[1].slice(start, len(keys) * KEY_BYTES)
-    return _shards(digests, without, position, shards)
-
-
-def _shards(
-    digests: bytes | pa.Buffer, without: npt.NDArray[np.bool_], position: int, shards: int
-) -> npt.NDArray[np.int64]:
-    halves = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(len(without), 2)
-    spread = (position + np.arange(len(without), dtype=np.int64)) // SPREAD % shards
-    return np.where(without, spread, part_of(halves[:, 0], halves[:, 1], shards))

@@ -94,7 +94,7 @@ class Cursor:
         self._folder = folder
         self._mapped_through = 0
 
-    def next(self, durable: int) -> tuple[Frame, Place, pa.Buffer, memoryview]:
+    def next(self, durable: int) -> tuple[Frame, Place, memoryview]:
         """Return the frame of the current commit, its place and its memory-mapped segment, and move to the next commit.
 
         `durable` is the last commit known to be durable; it must not be below the cursor's commit. Raises
@@ -110,7 +110,7 @@ class Cursor:
             frame = self._decode_in_next(error, durable)
         if frame.commit != self.commit:
             raise damaged(self.path, self.commit, self.place.offset, f"has commit {frame.commit}")
-        found = frame, self.place, self._buffer, self._data
+        found = frame, self.place, self._data
         self.place = Place(self.place.segment, self.place.offset + frame.length)
         self.commit += 1
         return found
@@ -138,10 +138,9 @@ class Cursor:
     def _enter(self, place: Place, durable: int) -> None:
         self.place = place
         try:
-            self._buffer = disk.map_file(self.path)
+            self._data = memoryview(disk.map_file(self.path)).cast("B")
         except (OSError, pa.ArrowException) as error:
             reason = f"cannot be read ({' '.join(str(error).split())})"
             raise damaged(self.path, self.commit, place.offset, reason) from error
-        self._data = memoryview(self._buffer).cast("B")
         decode_segment_header(self._data, self.path, place.segment)
         self._mapped_through = durable

@@ -15,15 +15,13 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import pyarrow as pa
-
 from oncebus.engine.inbox import durable
 from oncebus.engine.inbox.errors import InboxError, InboxInUse, write_failure
 from oncebus.engine.inbox.frame import MOST_SHARDS, encode_frame
 from oncebus.engine.inbox.marks import Marks, marks_of
 from oncebus.engine.inbox.reader import LOCK, InboxReader
 from oncebus.engine.inbox.recovery import Recovered, recover
-from oncebus.engine.inbox.rows import Row, split
+from oncebus.engine.inbox.rows import Row, pack
 from oncebus.engine.inbox.segment import HEADER_BYTES, encode_segment_header, list_segments, segment_path
 from oncebus.values import disk
 from oncebus.values.watching import sign
@@ -86,17 +84,15 @@ class InboxWriter:
             except OSError as error:
                 raise write_failure(path, error) from error
 
-    def append(self, rows: Sequence[Row] | pa.RecordBatch, catalogue: int) -> int:
+    def append(self, rows: Sequence[Row], catalogue: int) -> int:
         """Make rows durable in the given order, and return the commit's number.
 
-        A record batch must have the schema `ROW_SCHEMA`.
-
-        Raises `InboxFull` if the disk is full, `RowsRefused` if the rows do not fit the schema, and `InboxError` for
+        Raises `InboxFull` if the disk is full, `RowsRefused` if the rows do not fit, and `InboxError` for
         other failures.
         """
         commit = self.last_commit + 1
-        batches = split(rows, commit, catalogue, self.next_position, self.shards)
-        frame = encode_frame(batches, commit, catalogue, self.next_position, len(rows), self.shards)
+        pieces = pack(rows, self.next_position, self.shards)
+        frame = encode_frame(pieces, commit, catalogue, self.next_position, len(rows), self.shards)
         try:
             if self._is_torn:
                 self._truncate()

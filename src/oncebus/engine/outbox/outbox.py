@@ -24,10 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from oncebus.engine.outbox.part import Batch, OutboxError, OutboxPart, read_part, write_part
+from oncebus.model.messages import Result, place_of
 from oncebus.values import disk
 from oncebus.values.watching import Watch, sign
 
@@ -46,18 +44,18 @@ class Entry:
     last: int
     parts: int
 
-    def rows(self) -> pa.Table:
-        """Return the rows that are not ingested yet, ordered by position, then by destination (rows without one last).
+    def rows(self) -> list[Result]:
+        """Return the results that are not ingested yet, ordered by position, then by destination.
 
-        The rows are in memory or in memory maps, so they survive the deletion of the entry. Raises `OutboxDamaged`.
+        Those without a destination come last. Raises `OutboxDamaged`.
         """
-        tables = [
-            read_part(self.folder, OutboxPart(self.first, self.last, part, self.parts))[0] for part in range(self.parts)
-        ]
-        table = pa.concat_tables(tables)
+        results: list[Result] = []
+        for part in range(self.parts):
+            results += read_part(self.folder, OutboxPart(self.first, self.last, part, self.parts))[0]
         if self.first <= self.after:
-            table = table.filter(pc.greater(table["commit"], self.after))
-        return table.sort_by([("position", "ascending"), ("destination", "ascending")])
+            results = [result for result in results if result.row.commit > self.after]
+        results.sort(key=place_of)
+        return results
 
     def sync(self) -> None:
         """Make the entry durable. A task shows its part a moment before it has synced the folder.
@@ -148,8 +146,8 @@ class Outbox:
         entries = self.next_entries(after)
         return entries[-1].last if entries else after
 
-    def rewrite(self, change: Callable[[pa.Table], pa.Table], batch: Batch) -> None:
-        """Change the rows of all complete entries, for a repair, and name `batch` as their writer.
+    def rewrite(self, change: Callable[[Result], Result], batch: Batch) -> None:
+        """Change the results in all complete entries, for a repair, and name `batch` as their writer.
 
         No query may run meanwhile. Each part is replaced atomically, so after a kill this can be called again. Raises
         `OutboxError`.
@@ -157,7 +155,7 @@ class Outbox:
         drafts = self.begin().drafts
         for part in self._parts():
             before, _ = read_part(self.folder, part)
-            write_part(drafts, part, change(before), batch)
+            write_part(drafts, part, map(change, before), batch)
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that end at or before this commit. It must be durably ingested."""

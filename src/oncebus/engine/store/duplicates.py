@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-import numpy as np
-import pyarrow as pa
-
-from oncebus.engine.store.copies import groups, integers, values
 from oncebus.engine.store.records import Duplicate
 from oncebus.engine.store.sql.tables import Tables
+from oncebus.model.messages import Result
 
 _STEP = 1000
 _PORTION = 50
@@ -99,21 +97,19 @@ class Duplicates:
         return forgotten
 
 
-def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> None:
+def add_duplicates(tables: Tables, dropped: Sequence[Result], now: int, kept: int, age: int) -> None:
     """Record duplicates, which are already counted, and forget records that are too old or too many."""
-    entity = integers(rows, "entity")
-    order, starts, lengths = groups(entity)
-    entities = entity[order[starts]].tolist()
-    newest = [tables.counters.of(each).duplicates for each in entities]
-    number = np.empty(len(entity), np.int64)
-    rank = np.arange(len(order)) - np.repeat(starts, lengths)
-    number[order] = np.repeat(np.array(newest) - lengths, lengths) + 1 + rank
-    names = ("message_id", "time", "sequence", "original_sequence", "original_time", "reason", "description")
-    columns = [values(rows, name) for name in names]
-    tables.duplicates.add(zip(entity.tolist(), number.tolist(), *columns, strict=True))
-    for each, last in zip(entities, newest, strict=True):
-        tables.duplicates.forget_through(each, last - kept)
-        _forget_old(tables, each, now - age)
+    newest = {entity: tables.counters.of(entity).duplicates for entity in {row.entity for row, *_ in dropped}}
+    number = {entity: newest[entity] - count for entity, count in Counter(row.entity for row, *_ in dropped).items()}
+    records = []
+    for row, _, _, reason, description, original_sequence, original_time in dropped:
+        number[row.entity] += 1
+        values = (row.message_id, row.time, row.sequence, original_sequence, original_time, reason, description)
+        records.append((row.entity, number[row.entity], *values))
+    tables.duplicates.add(records)
+    for entity, last in newest.items():
+        tables.duplicates.forget_through(entity, last - kept)
+        _forget_old(tables, entity, now - age)
 
 
 def _forget_old(tables: Tables, entity: int, before: int) -> int:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-import pyarrow as pa
-
-from oncebus.engine.store.copies import Copies, Flags, Ints, highest, integers, present, tally, values
+from oncebus.engine.store.copies import Copies
 from oncebus.engine.store.duplicates import add_duplicates
 from oncebus.engine.store.errors import EntryRefused
 from oncebus.engine.store.forgets import add_forgets
 from oncebus.engine.store.progress import CATALOGUE, JUDGED
-from oncebus.engine.store.records import Quarantined
+from oncebus.engine.store.records import Highest
 from oncebus.engine.store.requeues import remove_returned
 from oncebus.engine.store.sampler import Sampler
 from oncebus.engine.store.sql.counters import COPIES
 from oncebus.engine.store.sql.tables import Tables
-from oncebus.engine.store.values import IngestReport, Kind, Policy, Stage
-from oncebus.model.messages import NOBODY, Fate
+from oncebus.engine.store.values import IngestReport, Kind, Policy
+from oncebus.model.messages import NOBODY, PARTITION_SHIFT, Fate, Result
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 
@@ -34,11 +31,16 @@ class OutboxEntries:
         self._duplicates_age = duplicates_age
 
     def ingest(
-        self, rows: pa.Table, first_commit: int, last_commit: int, policies: Mapping[int, Policy], now: int
+        self,
+        results: Sequence[Result],
+        first_commit: int,
+        last_commit: int,
+        policies: Mapping[int, Policy],
+        now: int,
     ) -> IngestReport:
         """Ingest an outbox entry.
 
-        `rows` has `OUTBOX_SCHEMA`, is sorted by position, and comes from the commits first to last.
+        `results` are in the order of `place_of`, and come from the commits first to last.
 
         Raises `EntryRefused` unless the entry begins at the store's position + 1. A row for an entity that is not in
         `policies` is discarded and counted. A row whose origin was ingested before is ignored.
@@ -51,61 +53,29 @@ class OutboxEntries:
                 "Ingest the entries in order, each once."
             )
         report = IngestReport()
-        entity, time = integers(rows, "entity"), integers(rows, "time")
-        known = _flags(entity, policies.__contains__)
-        tables.progress.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
-        if not known.all():
-            # A deleted entity leaves nothing but its time: stamps must not go back for the others.
-            tables.progress.raise_time(int(time.max()))
-        _note_marks(tables, rows, time)
-        fresh = _not_repeated(tables, rows)
-        body_files = _body_files_of(rows)
-        if fresh is not None:
-            report.repeated = int(np.count_nonzero(~fresh))
-            rows = rows.filter(pa.array(fresh))
-            entity, known = entity[fresh], known[fresh]
-        fate = integers(rows, "fate")
-        taken, gone = _destinations(rows, fate, policies)
-
-        def count(name: str, entities: Ints) -> None:
-            for key, number in tally(entities):
-                tables.counters.count(key, name, number)
-                report.counted.setdefault(key, {})[name] = number
-
-        # A message that comes back to its own entity was counted before.
-        is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
-        is_new = known & (fate != Fate.DUPLICATE) & (fate != Fate.FORGET) & ~is_back
-        # A message counts once in its queue or topic, however many copies it has.
-        _, first = np.unique(integers(rows, "position")[is_new], return_index=True)
-        destination = integers(rows, "destination")
-        # A message that waits under its topic has no copies yet.
-        arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
-        arrived &= ~(is_back & (destination == entity))
-        count("new", entity[is_new][first])
-        count(COPIES, destination[arrived & (destination != entity)])
-        for kind, name in _BY_ENTITY.items():
-            count(name, entity[known & (fate == kind)])
-        count("dead_lettered", destination[arrived & (fate == Fate.DEAD_LETTERED)])
-        for back in np.unique(entity[known & is_back]).tolist():
-            # Nothing is counted, but the size of the entity has changed.
-            report.counted.setdefault(back, {})
-        lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
-        # Counted for the topic if its subscription was deleted, and under NOBODY if the entity itself was deleted.
-        count("discarded", np.where(known, entity, NOBODY)[lost])
-
-        copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
-        _insert(tables, copies, report)
+        _note_marks(tables, results, policies)
+        fresh = _without_repeated(tables, results)
+        report.repeated = len(results) - len(fresh)
+        taken: list[Result] = []
+        by_fate: dict[Fate, list[Result]] = {Fate.DUPLICATE: [], Fate.FORGET: [], Fate.QUARANTINED: []}
+        for name, entity, number in _tally(fresh, policies, taken, by_fate):
+            if number:
+                tables.counters.count(entity, name, number)
+                report.counted.setdefault(entity, {})[name] = number
+            else:
+                # Nothing is counted, but the size of the entity has changed.
+                report.counted.setdefault(entity, {})
+        _insert(tables, Copies(taken, policies, _last_number(tables), tables.messages.next_id()), report)
         # A duplicate's number is the entity's count of duplicates, so this comes after the counting.
-        dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
-        if dropped.any():
-            add_duplicates(tables, rows.filter(pa.array(dropped)), now, self._duplicates_kept, self._duplicates_age)
-        forgets = known & (fate == Fate.FORGET)
-        if forgets.any():
-            add_forgets(tables, rows.filter(pa.array(forgets)))
-        if quarantined.any():
-            _quarantine(tables, rows.filter(pa.array(quarantined)))
-        if body_files:
-            kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "body_file") if name)
+        if dropped := by_fate[Fate.DUPLICATE]:
+            add_duplicates(tables, dropped, now, self._duplicates_kept, self._duplicates_age)
+        if forgets := by_fate[Fate.FORGET]:
+            add_forgets(tables, forgets)
+        quarantined = by_fate[Fate.QUARANTINED]
+        if quarantined:
+            _quarantine(tables, quarantined)
+        if body_files := {row.body_file for row, *_ in results if row.body_file is not None}:
+            kept = Counter(row.body_file for row, *_ in (*taken, *quarantined) if row.body_file is not None)
             tables.body_files.refer((name, kept[name]) for name in body_files)
         tables.progress.set_position(last_commit)
         # An idle pipeline gets pulses, so this also shows that an idle broker runs.
@@ -114,36 +84,96 @@ class OutboxEntries:
         return report
 
 
-def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:
-    """Record how new the ledger and the catalogue must be: the broker refuses to open with older copies of them."""
-    if rows.num_rows:
-        tables.progress.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
-        judged = present(rows, "key")
-        if judged.any():
-            tables.progress.raise_mark(JUDGED, int(time[judged].max()))
+def _note_marks(tables: Tables, results: Sequence[Result], policies: Mapping[int, Policy]) -> None:
+    """Record the highest numbers and times, and how new the ledger and the catalogue must be.
+
+    The broker refuses to open with older copies of those.
+    """
+    highest: dict[tuple[int, int], tuple[int, int]] = {}
+    time = catalogue = judged = 0
+    has_unknown = False
+    for row, *_ in results:
+        time, catalogue = max(time, row.time), max(catalogue, row.catalogue)
+        if row.key is not None:
+            judged = max(judged, row.time)
+        if row.entity in policies:
+            key = row.entity, row.sequence >> PARTITION_SHIFT
+            sequence, at = highest.get(key, (row.sequence, row.time))
+            highest[key] = max(sequence, row.sequence), max(at, row.time)
+        else:
+            has_unknown = True
+    tables.progress.raise_highest(Highest(*key, *values) for key, values in highest.items())
+    if has_unknown:
+        # A deleted entity leaves nothing but its time: stamps must not go back for the others.
+        tables.progress.raise_time(time)
+    if results:
+        tables.progress.raise_mark(CATALOGUE, catalogue)
+    if judged:
+        tables.progress.raise_mark(JUDGED, judged)
+
+
+def _tally(
+    results: Sequence[Result],
+    policies: Mapping[int, Policy],
+    taken: list[Result],
+    by_fate: Mapping[Fate, list[Result]],
+) -> Iterable[tuple[str, int, int]]:
+    """Return (count, entity, number) for everything that results change, and sort the results.
+
+    Those that become copies go to `taken`, and those of known entities that get a record to `by_fate`. A number is 0
+    if the entity has changed and nothing is counted.
+    """
+    counts: dict[tuple[str, int], int] = defaultdict(int)
+    counted_at = None
+    for result in results:
+        row, fate, destination = result.row, result.fate, result.destination
+        entity = row.entity
+        is_known, is_back = entity in policies, row.origin_entity == entity
+        is_copy = fate is Fate.DELIVERED or fate is Fate.DEAD_LETTERED
+        is_taken = is_copy and destination in policies
+        if is_known:
+            if is_back:
+                counts["", entity] = 0
+            elif fate is not Fate.DUPLICATE and fate is not Fate.FORGET and row.position != counted_at:
+                # A message counts once in its queue or topic, however many copies it has. One that comes back to its
+                # own entity was counted before.
+                counts["new", entity] += 1
+                counted_at = row.position
+            if fate in _BY_ENTITY:
+                counts[_BY_ENTITY[fate], entity] += 1
+            if fate in by_fate:
+                by_fate[fate].append(result)
+        if is_taken:
+            assert destination is not None
+            taken.append(result)
+            # A message that waits under its topic has no copies yet.
+            if policies[destination].kind is not Kind.TOPIC and not (is_back and destination == entity):
+                if destination != entity:
+                    counts[COPIES, destination] += 1
+                if fate is Fate.DEAD_LETTERED:
+                    counts["dead_lettered", destination] += 1
+        elif is_copy or fate is Fate.DISCARDED or (fate is Fate.QUARANTINED and not is_known):
+            # Counted for the topic if its subscription was deleted, and under NOBODY if the entity itself was deleted.
+            counts["discarded", entity if is_known else NOBODY] += 1
+    return [(name, entity, number) for (name, entity), number in counts.items()]
 
 
 def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
-    if not copies.count:
+    if not copies.messages:
         return
-    first_id = tables.messages.next_id()
     try:
-        ids, contents, shared = copies.contents(first_id)
-        tables.messages.insert(copies.messages(first_id, ids), contents, shared)
+        tables.messages.insert(copies.messages, copies.contents, copies.shared)
     except tables.conflict as error:
         raise EntryRefused(f"Entry has a sequence number that its entity already holds: {error}.") from error
-    for place in copies.count_held():
-        tables.counters.hold(*place)
-    if copies.numbered.any():
-        numbered = copies.numbered
-        zeros = np.zeros(int(np.count_nonzero(numbered)), np.int64)
-        tables.progress.raise_highest(highest(copies.destination[numbered], copies.sequence[numbered], zeros))
-    heads, others = copies.session_heads()
-    tables.sessions.arrive(heads)
-    tables.sessions.ensure(others)
-    report.arrived = copies.find_places()
-    report.scheduled = copies.find_scheduled()
-    report.to_requeue = bool((copies.stage == Stage.FORWARD).any())
+    for place, held in copies.held.items():
+        tables.counters.hold(*place, *held)
+    if copies.numbers:
+        tables.progress.raise_highest(Highest(*key, number, 0) for key, number in copies.numbers.items())
+    tables.sessions.arrive([(*session, sequence) for session, sequence in copies.heads.items()])
+    tables.sessions.ensure(copies.others)
+    report.arrived = copies.places
+    report.scheduled = copies.scheduled
+    report.to_requeue = copies.to_requeue
 
 
 def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
@@ -154,53 +184,50 @@ def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
     return last_number
 
 
-def _destinations(rows: pa.Table, fate: Ints, policies: Mapping[int, Policy]) -> tuple[Flags, Flags]:
-    """Return for each row whether it becomes a copy, and whether only a deleted destination prevents that."""
-    copies = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED))
-    known = _flags(integers(rows, "destination"), policies.__contains__) & present(rows, "destination")
-    return copies & known, copies & ~known
+def _without_repeated(tables: Tables, results: Sequence[Result]) -> Sequence[Result]:
+    """Return the results without those whose origin was ingested before.
 
-
-def _flags(entities: Ints, is_so: Callable[[int], bool]) -> Flags:
-    """Return the result of `is_so` for each entity. It is called once for each distinct entity."""
-    found, inverse = np.unique(entities, return_inverse=True)
-    return np.array([is_so(entity) for entity in found.tolist()], np.bool_)[inverse]
-
-
-def _not_repeated(tables: Tables, rows: pa.Table) -> Flags | None:
-    """Return which rows do not repeat an origin that was ingested before; None if no row repeats one.
-
-    A message has a row for each of its copies, all with the same inbox position. The same origin at another position
+    A message has a result for each of its copies, all with the same inbox position. The same origin at another position
     means that the message was appended twice.
     """
-    has_origin = present(rows, "origin_entity") & present(rows, "origin_sequence")
-    if not has_origin.any():
-        return None
-    indexes = np.flatnonzero(has_origin).tolist()
-    entities, sequences = integers(rows, "origin_entity").tolist(), integers(rows, "origin_sequence").tolist()
-    positions, targets = integers(rows, "position").tolist(), integers(rows, "entity").tolist()
-    fresh = np.ones(rows.num_rows, np.bool_)
     taken_at: dict[tuple[int, int], int | None] = {}
     back: list[tuple[int, int]] = []
-    for index in indexes:
-        origin = entities[index], sequences[index]
-        if origin not in taken_at:
-            taken_at[origin] = None if tables.origins.is_taken(*origin) else positions[index]
-            if entities[index] == targets[index]:
-                back.append(origin)
-        fresh[index] = taken_at[origin] == positions[index]
-    tables.origins.take(origin for origin, position in taken_at.items() if position is not None)
-    remove_returned(tables, back)
+    fresh: list[Result] = []
+    for result in results:
+        row = result.row
+        if row.origin_entity is not None and row.origin_sequence is not None:
+            origin = row.origin_entity, row.origin_sequence
+            if origin not in taken_at:
+                taken_at[origin] = None if tables.origins.is_taken(*origin) else row.position
+                if row.origin_entity == row.entity:
+                    back.append(origin)
+            if taken_at[origin] != row.position:
+                continue
+        fresh.append(result)
+    if taken_at:
+        tables.origins.take(origin for origin, position in taken_at.items() if position is not None)
+        remove_returned(tables, back)
     return fresh
 
 
-def _body_files_of(rows: pa.Table) -> set[str]:
-    if rows.column("body_file").null_count == rows.num_rows:
-        return set()
-    return {name for name in values(rows, "body_file") if name is not None}
-
-
-def _quarantine(tables: Tables, rows: pa.Table) -> None:
-    for entity, size in zip(integers(rows, "entity").tolist(), integers(rows, "size").tolist(), strict=True):
-        tables.counters.count(entity, "size", size)
-    tables.quarantine.add(zip(*(values(rows, name) for name in Quarantined._fields[1:]), strict=True))
+def _quarantine(tables: Tables, results: Sequence[Result]) -> None:
+    for row, *_ in results:
+        tables.counters.count(row.entity, "size", row.size)
+    tables.quarantine.add(
+        (
+            row.entity,
+            row.position,
+            row.sequence,
+            row.time,
+            row.message_id,
+            row.session,
+            row.partition_key,
+            reason,
+            description,
+            row.size,
+            row.head,
+            row.body,
+            row.body_file,
+        )
+        for row, _, _, reason, description, *_ in results
+    )

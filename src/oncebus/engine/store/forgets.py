@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Sequence
 
-from oncebus.engine.store.copies import values
 from oncebus.engine.store.records import Forget
 from oncebus.engine.store.sql.tables import Tables
+from oncebus.model.messages import Result
 
 FORGETS_KEPT = 1000
 """The number of forgets that the record keeps for each entity."""
@@ -31,8 +31,20 @@ class Forgets:
         return self._tables.forgets.newest(entity, limit)
 
 
-def add_forgets(tables: Tables, rows: pa.Table) -> None:
+def add_forgets(tables: Tables, forgets: Sequence[Result]) -> None:
     """Record the forgets of an outbox entry. Delete older ones above the limit."""
-    tables.forgets.add(zip(*(values(rows, name) for name in Forget._fields[1:]), strict=True))
-    for entity in set(values(rows, "entity")):
+    tables.forgets.add(
+        (
+            row.entity,
+            row.message_id,
+            row.session,
+            row.partition_key,
+            row.time,
+            row.sequence,
+            original_sequence,
+            original_time,
+        )
+        for row, *_, original_sequence, original_time in forgets
+    )
+    for entity in {row.entity for row, *_ in forgets}:
         tables.forgets.keep_newest(entity, FORGETS_KEPT)

@@ -8,14 +8,13 @@ for messaging and for Azure Service Bus. Attributes that these do not have begin
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Concatenate, NamedTuple, ParamSpec
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -27,9 +26,9 @@ from oncebus.engine.inbox import Row
 from oncebus.engine.outbox import Entry
 from oncebus.engine.store import Action, Message, Outcome, Settlement, SubQueue
 from oncebus.model.entities import Catalogue, Subscription
-from oncebus.model.messages import Fate
+from oncebus.model.messages import Fate, Result
 from oncebus.protocols.monitoring.span_export import SpanExport
-from oncebus.protocols.monitoring.trace_context import SIGNS, context_of, is_sampled
+from oncebus.protocols.monitoring.trace_context import context_of, is_sampled
 from oncebus.values.durations import SECOND
 
 log = logging.getLogger(__name__)
@@ -45,10 +44,6 @@ MOST_DESTINATIONS = 20
 _SEQUENCE = "oncebus.sequence_number"
 _ORIGINAL = "oncebus.original.sequence_number"
 _ORIGINAL_TIME = "oncebus.original.enqueued_time"
-_COLUMNS = (
-    *("position", "commit", "entity", "sequence", "time", "key", "message_id", "origin_entity", "head", "fate"),
-    *("destination", "reason", "description", "original_sequence", "original_time"),
-)
 
 
 class _Locked(NamedTuple):
@@ -105,58 +100,50 @@ class Spans:
                 span.end(end)
 
     @_harmless
-    def processed(self, catalogue: Catalogue, rows: pa.Table, entries: Sequence[Entry]) -> None:
+    def processed(self, catalogue: Catalogue, results: Sequence[Result], entries: Sequence[Entry]) -> None:
         """See `Tracer`."""
-        marked = pc.or_(*(pc.match_substring(rows.column("head"), sign) for sign in SIGNS))
-        found = rows.select(_COLUMNS).filter(marked).to_pylist()
-        if not found:
-            return
         last = [entry.last for entry in entries]
         published = [entry.published() for entry in entries]
         now = self._clock.now()
-        copies: dict[int, list[dict[str, Any]]] = {}
-        for row in found:
-            copies.setdefault(row["position"], []).append(row)
-        for same in copies.values():
-            at = bisect.bisect_left(last, same[0]["commit"])
+        for _, of_message in itertools.groupby(results, lambda result: result.row.position):
+            same = list(of_message)
+            at = bisect.bisect_left(last, same[0].row.commit)
             self._process(catalogue, same, entries[at], min(published[at], now), now)
 
-    def _process(
-        self, catalogue: Catalogue, copies: Sequence[dict[str, Any]], entry: Entry, published: int, now: int
-    ) -> None:
-        """Make the spans of a message, given its rows: one for each copy, or one without a destination."""
-        row = copies[0]
-        parent = self._parent(row["head"])
+    def _process(self, catalogue: Catalogue, copies: Sequence[Result], entry: Entry, published: int, now: int) -> None:
+        """Make the spans of a message, given its results: one for each copy, or one without a destination."""
+        row, fate = copies[0].row, copies[0].fate
+        parent = next((each for each in (self._parent(copy.row.head) for copy in copies) if each is not None), None)
         if parent is None:
             return
-        fate = Fate(row["fate"])
-        about = _about(row["message_id"], row["sequence"], row["time"])
-        is_checked = row["key"] is not None
-        began = min(row["time"], published)
-        span = self._begin("detect" if is_checked else "route", parent, catalogue, row["entity"], began, about)
+        about = _about(row.message_id, row.sequence, row.time)
+        is_checked = row.key is not None
+        began = min(row.time, published)
+        span = self._begin("detect" if is_checked else "route", parent, catalogue, row.entity, began, about)
         if not span.is_recording():
             return
         if is_checked:
             span.set_attribute("oncebus.verdict", "duplicate" if fate is Fate.DUPLICATE else "new")
-        if row["origin_entity"] is not None and (origin := catalogue.entity(row["origin_entity"])) is not None:
+        if row.origin_entity is not None and (origin := catalogue.entity(row.origin_entity)) is not None:
             span.set_attribute("oncebus.requeued_from", origin.path)
         span.set_attribute("oncebus.fate", _name_of(fate))
-        span.set_attribute("oncebus.commit", row["commit"])
+        span.set_attribute("oncebus.commit", row.commit)
         span.set_attribute("oncebus.entry", f"{entry.first}-{entry.last}")
         if fate is Fate.DUPLICATE:
             original: dict[str, AttributeValue] = {}
-            if row["original_sequence"] is not None:
-                original = {_ORIGINAL: row["original_sequence"], _ORIGINAL_TIME: row["original_time"] // SECOND}
+            _, _, _, _, _, sequence, time = copies[0]
+            if sequence is not None and time is not None:
+                original = {_ORIGINAL: sequence, _ORIGINAL_TIME: time // SECOND}
             span.set_attributes(original)
             span.add_event("duplicate dropped", original, _nanoseconds(published))
         for copy in copies:
             # A duplicate's reason is its detection key.
-            if copy["reason"] is not None and Fate(copy["fate"]) is not Fate.DUPLICATE:
-                _note_failure(span, catalogue, copy, published)
+            if copy.reason is not None and copy.fate is not Fate.DUPLICATE:
+                _note_failure(span, catalogue, copy, copy.reason, published)
         span.end(_nanoseconds(published))
-        held = [copy["destination"] for copy in copies if copy["destination"] is not None]
+        held = [copy.destination for copy in copies if copy.destination is not None]
         if held:
-            ingest = self._begin("ingest", parent, catalogue, row["entity"], published, about)
+            ingest = self._begin("ingest", parent, catalogue, row.entity, published, about)
             names = [found.path for each in held[:MOST_DESTINATIONS] if (found := catalogue.entity(each)) is not None]
             ingest.set_attribute("oncebus.destinations", names)
             ingest.set_attribute("oncebus.copies", len(held))
@@ -247,16 +234,15 @@ def _about(message_id: str, sequence: int, enqueued: int) -> dict[str, Attribute
     }
 
 
-def _note_failure(span: Span, catalogue: Catalogue, copy: Mapping[str, Any], when: int) -> None:
+def _note_failure(span: Span, catalogue: Catalogue, copy: Result, reason: str, when: int) -> None:
     """Record that a copy became a dead letter, or a row went to quarantine."""
-    fate, destination = Fate(copy["fate"]), copy["destination"]
-    details: dict[str, AttributeValue] = {"error.type": copy["reason"]}
-    if copy["description"] is not None:
-        details["oncebus.description"] = copy["description"]
-    if destination is not None and (found := catalogue.entity(destination)) is not None:
+    details: dict[str, AttributeValue] = {"error.type": reason}
+    if copy.description is not None:
+        details["oncebus.description"] = copy.description
+    if copy.destination is not None and (found := catalogue.entity(copy.destination)) is not None:
         details["messaging.destination.name"] = found.path
-    span.add_event(_name_of(fate), details, _nanoseconds(when))
-    span.set_status(Status(StatusCode.ERROR, copy["reason"]))
+    span.add_event(_name_of(copy.fate), details, _nanoseconds(when))
+    span.set_status(Status(StatusCode.ERROR, reason))
 
 
 def _name_of(fate: Fate) -> str:

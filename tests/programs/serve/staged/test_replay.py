@@ -5,27 +5,25 @@ from __future__ import annotations
 import asyncio
 import signal
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from oncebus.engine.outbox import Entry, Outbox
 from oncebus.model.entities import Rule, SqlAction, SqlFilter
+from oncebus.model.messages import Result
 from tests.broker.scenes import message
 from tests.programs.serve.programs import until
 from tests.programs.serve.stage import PATIENCE, Stage
 
 from .sessions import Sessions
 
-Rows = list[dict[str, Any]]
-
 
 @dataclass
 class Replay:
     """The pipeline's rows from two runs of the same batch: a topic whose rules changed in between, and sessions."""
 
-    first: Rows
-    again: Rows
+    first: list[Result]
+    again: list[Result]
     subscription: str
     sessions: Sessions
 
@@ -90,5 +88,5 @@ def is_judged(stage: Stage, position: int, last: int) -> bool:
     return bool(found) and found[-1].last >= last
 
 
-def rows(stage: Stage, position: int) -> Rows:
-    return [row for entry in entries(stage, position) for row in entry.rows().to_pylist()]
+def rows(stage: Stage, position: int) -> list[Result]:
+    return [row for entry in entries(stage, position) for row in entry.rows()]
