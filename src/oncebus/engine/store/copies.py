@@ -10,6 +10,10 @@ from oncebus.engine.store.values import Kind, Place, Policy, Scheduled, Stage, S
 from oncebus.model.entities.names import session_key
 from oncebus.model.messages import PARTITION_SHIFT, TRANSACTION, Fate, LogRow, Result
 
+# Plain numbers: these are compared and stored for each copy.
+_MAIN, _DEAD_LETTER = int(SubQueue.MAIN), int(SubQueue.DEAD_LETTER)
+_READY, _SCHEDULED, _FORWARD = int(Stage.READY), int(Stage.SCHEDULED), int(Stage.FORWARD)
+
 LEAST_SHARED = 1024
 """Copies of a message share its content from this size on, see decision 0029."""
 
@@ -31,13 +35,11 @@ class Copies:
     ) -> None:
         self.messages: list[tuple[Any, ...]] = []
         self.contents: list[tuple[Any, ...]] = []
-        self.held: dict[tuple[int, SubQueue, Stage], list[int]] = {}
+        self.held: dict[tuple[int, int, int], list[int]] = {}
         self.numbers: dict[tuple[int, int], int] = {}
-        self.places: set[Place] = set()
         self.scheduled: list[Scheduled] = []
         self.heads: dict[tuple[int, str], int] = {}
         self.others: set[tuple[int, str]] = set()
-        self.to_requeue = False
         self._last_number = last_number
         shared = _contents_of(results, first_id)
         self.shared = [(content, copies) for content, copies in Counter(shared.values()).items()]
@@ -51,34 +53,33 @@ class Copies:
 
     def _add(self, id_: int, result: Result, destination: int, policy: Policy, content: int) -> None:
         row = result.row
-        sub_queue, sequence, session = SubQueue.MAIN, row.sequence, ""
+        sequence, session, source = row.sequence, "", None
+        sub_queue, stage = _MAIN, _READY
         if result.fate is Fate.DEAD_LETTERED:
-            sub_queue = SubQueue.DEAD_LETTER
-            stage = Stage.READY if policy.forward_dead_letters_to is None else Stage.FORWARD
-        else:
-            if _waits(row, policy):
-                stage = Stage.SCHEDULED
-                self.scheduled.append(Scheduled(destination, sequence, row.scheduled or 0))
-            else:
-                stage = Stage.READY if policy.forward_to is None else Stage.FORWARD
+            sub_queue, source = _DEAD_LETTER, destination
+            if policy.forward_dead_letters_to is not None:
+                stage = _FORWARD
+        elif _waits(row, policy):
+            stage = _SCHEDULED
+            self.scheduled.append(Scheduled(destination, sequence, row.scheduled or 0))
+        elif policy.forward_to is not None:
+            stage = _FORWARD
         if policy.kind is Kind.SUBSCRIPTION:
             sequence = self._number(destination, sequence >> PARTITION_SHIFT if policy.partitioned else 0)
-        if policy.requires_session and sub_queue is SubQueue.MAIN:
+        if policy.requires_session and source is None:
             session = row.session or ""
             self._note_session((destination, session), sequence, stage)
-        if stage is Stage.READY:
-            self.places.add(Place(destination, sub_queue))
-        elif stage is Stage.FORWARD:
-            self.to_requeue = True
-        held = self.held.setdefault((destination, sub_queue, stage), [0, 0])
+        held = self.held.get((destination, sub_queue, stage))
+        if held is None:
+            held = self.held[destination, sub_queue, stage] = [0, 0]
         held[0] += 1
         held[1] += row.size
         self.messages.append(
             (
                 id_,
                 destination,
-                int(sub_queue),
-                int(stage),
+                sub_queue,
+                stage,
                 session_key(session) if session else session,
                 sequence,
                 row.sequence,
@@ -89,12 +90,22 @@ class Copies:
                 row.size,
                 result.reason,
                 result.description,
-                destination if sub_queue is SubQueue.DEAD_LETTER else None,
+                source,
                 row.origin_entity,
                 row.body_file,
                 content,
             )
         )
+
+    @property
+    def places(self) -> set[Place]:
+        """Return the places where messages can be received now."""
+        return {Place(entity, SubQueue(sub_queue)) for entity, sub_queue, stage in self.held if stage == _READY}
+
+    @property
+    def to_requeue(self) -> bool:
+        """Return whether requeue has something to do."""
+        return any(stage == _FORWARD for _, _, stage in self.held)
 
     def _number(self, subscription: int, partition: int) -> int:
         """Number a copy for a subscription, from 1 in each subscription and each partition that the topic chose."""
@@ -107,10 +118,10 @@ class Copies:
         self.numbers[key] = last + 1
         return last + 1
 
-    def _note_session(self, session: tuple[int, str], sequence: int, stage: Stage) -> None:
-        if stage is Stage.READY:
+    def _note_session(self, session: tuple[int, str], sequence: int, stage: int) -> None:
+        if stage == _READY:
             self.heads[session] = min(self.heads.get(session, sequence), sequence)
-        elif stage is not Stage.FORWARD:
+        elif stage != _FORWARD:
             # Messages that leave at once belong to no session here.
             self.others.add(session)
 
@@ -136,7 +147,8 @@ def _contents_of(results: Sequence[Result], first_id: int) -> dict[int, int]:
     shared: dict[int, int] = {}
     alike: dict[tuple[Any, ...], int] = {}
     position = None
-    for id_, (row, *_) in enumerate(results, start=first_id):
+    for id_, result in enumerate(results, start=first_id):
+        row = result.row
         if row.position != position:
             position = row.position
             alike.clear()
