@@ -52,7 +52,7 @@ def logs(url: str) -> Iterator[list[PostgresLog]]:
 
 def stored(log: PostgresLog, first: int = 1) -> list[dict[str, Any]]:
     with closing(log.reader()) as reader:
-        rows = [row for batch in reader.read(first, reader.durable()) for row in batch.to_pylist()]
+        rows = [row._asdict() for row in reader.read(first, reader.durable())]
     return sorted(rows, key=lambda row: int(row["position"]))
 
 
@@ -203,8 +203,8 @@ def test_a_reader_waits_and_plans(logs: list[PostgresLog]) -> None:
     assert reader.plan(0, 100, 10**6) == 5
     assert reader.rows(1, 5) == 10
     assert reader.length(3) == logs[0].last_bytes
-    shard = [batch.num_rows for batch in reader.read(1, 5, shards=[0])]
-    everything = [batch.num_rows for batch in reader.read(1, 5)]
-    assert sum(everything) == 10
-    assert sum(shard) <= 10
+    shard = list(reader.read(1, 5, shards=[0]))
+    everything = list(reader.read(1, 5))
+    assert len(everything) == 10
+    assert len(shard) <= 10
     reader.close()

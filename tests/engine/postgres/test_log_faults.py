@@ -82,7 +82,7 @@ class Follower(threading.Thread):
             reader.wait(self.seen, 0.2)
             last = reader.durable()
             # `read` raises if one is missing.
-            found = [row for batch in reader.read(self.seen + 1, last) for row in batch.to_pylist()]
+            found = [row._asdict() for row in reader.read(self.seen + 1, last)]
         self.rows += found
         self.seen = last
 

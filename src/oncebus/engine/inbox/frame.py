@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from oncebus.engine.inbox.errors import RowsRefused
 from oncebus.model.messages import LogRow
-from oncebus.model.packed import BadRows, unpack_rows
+from oncebus.model.packed import BadRows, Bases, unpack_rows
 
 MAGIC = b"ONCECOM\x01"
 MOST_SHARDS = 1024
@@ -105,12 +105,17 @@ def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None
         raise BadFrame(f"is damaged in shard {shard}: its checksum is {found:08x} instead of {check:08x}")
 
 
-def decode_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> Iterator[LogRow]:
-    """Yield the rows of a shard. The piece must be verified. Raises `BadFrame`."""
+def decode_piece(
+    data: memoryview, offset: int, frame: Frame, shard: int, bases: Bases | None = None
+) -> Iterator[LogRow]:
+    """Yield the rows of a shard. The piece must be verified. `bases` are added to their numbers and times.
+
+    Raises `BadFrame`.
+    """
     start, length, _ = frame.pieces[shard]
     piece = bytes(data[offset + start : offset + start + length])
     try:
-        yield from unpack_rows(piece, frame.position, frame.commit, frame.catalogue)
+        yield from unpack_rows(piece, frame.position, frame.commit, frame.catalogue, bases)
     except BadRows as error:
         raise BadFrame(str(error)) from error
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oncebus.engine.inbox import InboxError, InboxFull, Row
 from oncebus.engine.inbox.frame import encode_frame
-from oncebus.engine.inbox.rows import split
+from oncebus.engine.inbox.rows import pack
 from oncebus.engine.postgres.log_reader import PostgresReader
 from oncebus.engine.postgres.log_schema import CLOCK_WRONG, STALE, TOO_LATE
 from oncebus.model.messages import NOBODY, PARTITION_SHIFT
@@ -97,8 +97,8 @@ class PostgresLog:
                 continue
             counts[place] += 1
             ranked.append({**row, "sequence": (place[1] << PARTITION_SHIFT) + counts[place]})
-        batches = split(ranked, 0, catalogue, self._appended, self.shards)
-        frame = encode_frame(batches, 0, catalogue, self._appended, len(rows), self.shards)
+        pieces = pack(ranked, self._appended, self.shards)
+        frame = encode_frame(pieces, 0, catalogue, self._appended, len(rows), self.shards)
         # A pulse alone has no time of its own: it is that of an earlier message.
         times = [row["time"] for row in rows if row["entity"] != NOBODY]
         self._turn += 1

@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from oncebus.engine.inbox import InboxDamaged
-from oncebus.engine.inbox.frame import BadFrame, Frame, check_piece, decode_frame, decode_piece
-from oncebus.model.messages import PARTITION_SHIFT
+from oncebus.engine.inbox.frame import BadFrame, check_piece, decode_frame, decode_piece
+from oncebus.model.messages import LogRow
+from oncebus.model.packed import Bases
 from oncebus.postgres import Link
 
 _LOOK_SECONDS = 0.02
@@ -79,8 +77,8 @@ class PostgresReader:
         """Return how many bytes a commit takes."""
         return self._head(commit, commit).length
 
-    def read(self, first: int, last: int, shards: Collection[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the commits `first` to `last`: one batch for each commit and shard with rows.
+    def read(self, first: int, last: int, shards: Collection[int] | None = None) -> Iterator[LogRow]:
+        """Yield the rows of the commits `first` to `last`: commit by commit, shard by shard.
 
         Raises `InboxDamaged` if one is missing or has changed.
         """
@@ -130,49 +128,17 @@ class PostgresReader:
         return InboxDamaged(f"Commit {commit} of the log in database '{self._link.place}' is missing")
 
 
-def _decode(row: tuple[Any, ...], shards: Collection[int] | None) -> Iterator[pa.RecordBatch]:
-    number, catalogue, position, shift, entities, parts, bases, stored = row
+def _decode(row: tuple[Any, ...], shards: Collection[int] | None) -> Iterator[LogRow]:
+    """Yield the rows of a commit, with the positions, numbers and times that the database gave them."""
+    number, catalogue, position, shift, entities, parts, sequences, stored = row
     data = memoryview(stored)
+    bases = Bases(shift, dict(zip(zip(entities, parts, strict=True), sequences, strict=True)))
     try:
-        frame = decode_frame(data, 0)
+        frame = decode_frame(data, 0)._replace(commit=number, catalogue=catalogue, position=position)
         for shard in range(len(frame.pieces)) if shards is None else sorted(shards):
             if shard >= len(frame.pieces):
                 raise BadFrame(f"has {len(frame.pieces)} shards, not shard {shard}")
-            if frame.pieces[shard][1]:
-                check_piece(data, 0, frame, shard)
-                batch = decode_piece(pa.py_buffer(stored), 0, frame, shard)
-                yield _place(batch, frame, number, catalogue, position, shift, _keys(entities, parts), bases)
+            check_piece(data, 0, frame, shard)
+            yield from decode_piece(data, 0, frame, shard, bases)
     except BadFrame as error:
         raise InboxDamaged(f"Commit {number} of the log {error}") from error
-
-
-def _keys(entities: list[int], parts: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(entities, np.int64) << 16 | np.array(parts, np.int64)
-
-
-def _place(
-    batch: pa.RecordBatch,
-    frame: Frame,
-    number: int,
-    catalogue: int,
-    position: int,
-    shift: int,
-    keys: np.ndarray[Any, np.dtype[np.int64]],
-    bases: list[int],
-) -> pa.RecordBatch:
-    """Return rows with the positions, numbers and times that the database gave them."""
-    entity, sequence = batch.column("entity").to_numpy(), batch.column("sequence").to_numpy()
-    if len(keys):
-        order = np.argsort(keys)
-        key = entity << 16 | sequence >> PARTITION_SHIFT
-        at = np.minimum(np.searchsorted(keys[order], key), len(keys) - 1)
-        sequence = sequence + np.where(keys[order][at] == key, np.array(bases, np.int64)[order][at], 0)
-    changed = {
-        "position": pa.array(batch.column("position").to_numpy() - frame.position + position),
-        "commit": pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows),
-        "catalogue": pa.repeat(pa.scalar(catalogue, pa.int64()), batch.num_rows),
-        "sequence": pa.array(sequence),
-        "time": pa.array(batch.column("time").to_numpy() + shift),
-    }
-    columns = [changed.get(name, batch.column(name)) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
