@@ -394,7 +394,7 @@ def test_no_queue_may_fill_the_inbox_for_the_others(tmp_path: Path) -> None:
             await stage.queue(name)
         body = b"x" * 10_000
         with paused(stage):
-            for number in range(9):
+            for number in range(10):
                 await stage.send("noisy", message(f"{number}", body))
             with pytest.raises(ServerBusy, match="bytes of 'noisy' are waiting for the pipeline, and its share of"):
                 await stage.send("noisy", message("more", body))
