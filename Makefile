@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-programs check lint types torture history simulate test-compat bench bench-quick bench-broker docs dist image test-image clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-programs test-all-programs check lint types torture history simulate test-compat test-pythons bench bench-quick bench-broker docs dist image test-image clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test-programs: ## check that there is what the tests need, and install it on Deb
 	@tools/need npm npm
 	@tools/need chromium chromium
 	@tools/need-postgres
+
+test-all-programs: test-programs ## check that there is what all tests need, and install it on Debian if not
+	@tools/need promtool prometheus
 
 check: ## lint, check the types and build the documentation, two at a time
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types lint docs
@@ -67,7 +70,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --
 test: setup test-programs check ## check, and test every guarantee
 	$(PYTEST) -m 'not torture and not release'
 
-test-all: setup test-programs check ## check and test everything, with all variants, as a release must pass it
+test-all: setup test-all-programs check ## check and test everything, with all variants, as a release must pass it
 	$(PYTEST)
 
 # SEED draws the same again; `.hypothesis` keeps the examples that failed.
@@ -92,6 +95,9 @@ test-compat: java ## run the operator's tests on the oldest supported PySpark
 	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest \
 		-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/detection
 
+test-pythons: java ## run the fast tests and the demo on each Python that we claim, as far as they are installed
+	@tools/test-pythons
+
 bench-quick: setup ## measure what matters in five minutes: broker and operator beside their rivals
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.quick
@@ -112,7 +118,7 @@ docs: setup ## build the documentation site into build/site
 
 dist: setup ## build the wheel and the source distribution into dist
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation
+	$(BIN)/python tools/dist.py
 
 # BASE builds on an image from a registry instead of Debian packages; IMAGE names the result.
 image: $(VENV)/.ready ## build the container image with buildah; needs no Docker engine
@@ -122,4 +128,4 @@ test-image: setup ## build the container image and use it with the official clie
 	$(BIN)/python -m pytest --verbosity=1 tests/deploy/test_image.py
 
 clean: ## delete everything that can be made again
-	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -35,7 +35,7 @@ platform.platform()
 PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign, assignment]
 
 # azure-servicebus does not close the sockets of lost connections.
-_LOSES_SOCKETS = ("clients", "connector")
+_LOSES_SOCKETS = ("clients", "connector", "testing")
 _LONGEST = (
     "spark",
     "clients",

@@ -38,13 +38,19 @@ def files_of_package() -> set[str]:
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both, built from a copy: a build leaves files beside the sources."""
-    copy = tmp_path_factory.mktemp("dist")
+    return built(tmp_path_factory.mktemp("dist"))
+
+
+def built(copy: Path) -> Path:
+    """Build both in an empty folder, and return the folder with the result."""
+    copy.mkdir(parents=True, exist_ok=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     shutil.copytree(ROOT / "src" / "oncebus", copy / "src" / "oncebus", ignore=shutil.ignore_patterns("__pycache__"))
-    words = [sys.executable, "-m", "build", "--no-isolation", str(copy)]
-    built = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr + built.stdout
+    words = [sys.executable, str(ROOT / "tools" / "dist.py"), str(copy)]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1790000000"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
     return copy / "dist"
 
 
@@ -58,6 +64,13 @@ def test_both_contain_every_file_of_the_package(dist: Path) -> None:
         top = f"oncebus-{__version__}/src/"
         held = {each.name.removeprefix(top) for each in source.getmembers() if each.name.startswith(top)}
     assert wanted <= held
+
+
+@pytest.mark.release
+def test_the_same_sources_give_the_same_bytes(dist: Path, tmp_path: Path) -> None:
+    again = built(tmp_path / "elsewhere" / "deeper")
+    for name in NAMES.values():
+        assert (again / name).read_bytes() == (dist / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("kind", ["wheel", pytest.param("source", marks=pytest.mark.release)])

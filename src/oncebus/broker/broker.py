@@ -131,6 +131,14 @@ class Broker:
         """Start ingesting the pipeline's results and doing the chores."""
         self._core.start()
 
+    async def catch_up(self, seconds: float) -> None:
+        """Do what is due by the clock, without waiting for its time: a test may have moved the clock.
+
+        Locks end, messages expire, and scheduled messages are delivered, unless that takes longer than `seconds`.
+        """
+        await self._core.chores.catch_up()
+        await self.pipeline.wait_for(self.pipeline.last_commit, seconds)
+
     async def close(self) -> None:
         """Stop all work, wait for writes in progress, and close the files. A second call only waits."""
         await self._core.close()

@@ -61,6 +61,10 @@ class Chore:
         self.next = float("-inf") if more else loop.time() + self._every
         return more
 
+    def hurry(self) -> None:
+        """Let the next attempt do a step, whatever the time."""
+        self.next = float("-inf")
+
 
 class Chores:
     """A task that does all chores in turn, in rounds."""
@@ -90,6 +94,7 @@ class Chores:
         self._committer = committer
         self._wakeups = wakeups
         self.requeue = requeue
+        self._turn = asyncio.Lock()
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
         # When the next message falls due and the next lock expires, as far as the last round knows.
@@ -159,8 +164,21 @@ class Chores:
             self._uses, self._last_used = uses, now
         return now - self._last_used < IDLE_AFTER_SECONDS
 
+    async def catch_up(self) -> None:
+        """Do everything that is due by now, also what is not urgent."""
+        for chore in self.all:
+            chore.hurry()
+        self._wakeups.wake_chores()
+        while self._wakeups.chores.is_set():
+            self._wakeups.chores.clear()
+            await self.round()
+
     async def round(self) -> None:
-        """Do a step of each chore whose time has come."""
+        """Do a step of each chore whose time has come. Rounds come one after the other."""
+        async with self._turn:
+            await self._round()
+
+    async def _round(self) -> None:
         # The chores set these again. If one fails, its time stays unknown and rounds continue at their usual interval.
         self._next_due = self._next_end = None
         self._is_in_use()

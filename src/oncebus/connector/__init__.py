@@ -12,7 +12,7 @@ from oncebus.values.errors import OncebusError
 if find_spec("azure") is None or find_spec("azure.servicebus") is None:
     raise OncebusError("The connector needs the package azure-servicebus: pip install 'oncebus[connector]'")
 if find_spec("pyspark.sql.streaming.datasource") is None:
-    raise OncebusError("The connector needs PySpark 4.2 or later: pip install 'oncebus[connector]'")
+    raise OncebusError("The connector needs PySpark 4.2 or later: pip install 'oncebus[spark]'")
 
 from oncebus.connector.datasource import FORMAT, ServiceBusDataSource, register
 

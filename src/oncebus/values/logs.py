@@ -22,8 +22,8 @@ from typing import Any, TextIO
 
 MASK = "***"
 LOGGER = "oncebus"
-OTHERS = ("asyncio", "opentelemetry", "uvicorn.error")
-"""Loggers of libraries in the same process. Their warnings and errors are written in the same way."""
+OTHERS = ("asyncio", "opentelemetry", "py.warnings", "uvicorn.error")
+"""Loggers of libraries in the same process, and Python's own warnings. They are written in the same way."""
 MOST_ALIKE = 20
 """The maximum number of log lines that one line of code may write within `ALIKE_SECONDS`."""
 ALIKE_SECONDS = 10.0

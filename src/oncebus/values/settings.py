@@ -147,6 +147,7 @@ class Settings:
     http_port: int = 5300
     amqp_port: int = 5672
     amqps_port: int = 5671
+    metrics_port: int | None = None
     tier: str | None = None
     namespace: str = "oncebus"
     data_access: str = "owner"
@@ -163,8 +164,10 @@ class Settings:
     log_format: str = "text"
     log_level: str = "info"
     config: Path | None = None
+    config_json: str | None = None
     emulator: bool = False
     insecure_emulator: bool = False
+    ephemeral: bool = False
     tls: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -200,6 +203,9 @@ SETTINGS = {
     "http_port": _About(_PORT, "Port for HTTP; 0 picks a free one"),
     "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 picks a free one"),
     "amqps_port": _About(_PORT, "Port for AMQP with TLS, used instead of `amqp_port`; 0 picks a free one"),
+    "metrics_port": _About(
+        _PORT, "One more port, on this machine alone, for metrics and health without a key; 0 picks a free one"
+    ),
     "tier": _About(
         _Parser(_choice(TIERS)),
         "Basic, Standard or Premium; defaults to the current tier, or Standard for a new namespace",
@@ -225,9 +231,13 @@ SETTINGS = {
     "log_format": _About(_Parser(_choice(LOG_FORMATS)), "Log format: text or json"),
     "log_level": _About(_Parser(_choice(LOG_LEVELS)), "Lowest level to log: debug, info, warning or error"),
     "config": _About(_PATH, "`Config.json` of the official emulator with entities to create at start"),
+    "config_json": _About(_Parser(_text), "Content of such a file, instead of `config`"),
     "emulator": _About(_FLAG, "Accept the official emulator's well-known key, and print its connection strings"),
     "insecure_emulator": _About(
         _FLAG, "Let `emulator` listen on the network: anyone who reaches the ports can use the well-known key"
+    ),
+    "ephemeral": _About(
+        _FLAG, "Keep the data in a temporary folder instead of `data`, until the end; allows `POST /$reset`, for tests"
     ),
     "tls": _About(_FLAG, "Use TLS, with a self-signed certificate unless `tls_cert` is given"),
     "tls_cert": _About(_PATH, "Certificate chain in PEM format; needs `tls_key`"),
@@ -330,6 +340,8 @@ def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
             "With 'emulator' it must be this machine: 127.0.0.1, ::1 or localhost. "
             "'insecure_emulator' allows it, and opens the broker to everyone who can reach it.",
         )
+    if "config" in given and "config_json" in given:
+        raise _wrong("config", given["config"], "'config_json' is given too. Leave one of them out.")
     together = (("tls_cert", "tls_key"), ("oidc_issuer", "oidc_audience", "oidc_claims"))
     for name, other in (pair for names in together for pair in itertools.permutations(names, 2)):
         if name in given and other not in given:

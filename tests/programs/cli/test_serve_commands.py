@@ -176,6 +176,17 @@ def test_an_error_is_json_where_the_log_is(tmp_path: Path) -> None:
     assert (result.exit_code, refused["level"], refused["message"].startswith("oncebus: ")) == (1, "ERROR", True)
 
 
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_an_error_in_the_settings_is_json_too(by: str) -> None:
+    if by == "flag":
+        result = run("gateway", "--log-format", "json", "--shards", "none")
+    else:
+        result = run("gateway", "--shards", "none", ONCEBUS_LOG_FORMAT="JSON")
+    logs.configure("text", "INFO")
+    refused = json.loads(result.stderr)
+    assert (refused["level"], "'none'" in refused["message"]) == ("ERROR", True)
+
+
 def test_serve_refuses_a_data_folder_that_another_broker_uses(tmp_path: Path) -> None:
     with (tmp_path / "serve.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -93,7 +93,7 @@ def test_it_is_ready_once_a_row_has_come_out_of_the_pipeline_and_unhealthy_befor
         client = Client(address(data), data)
         assert client.health() == 503
         assert client.send("orders", "a", "sent before there was a pipeline") == 201
-        opened = f"Oncebus accepts messages: {client.url} (deliveries begin when Spark is ready)\n"
+        opened = f"Oncebus accepts messages: {client.url} (Spark is starting; deliveries begin after that)\n"
         until(lambda: running.out.read_text() == opened, "it says that it accepts messages, and nothing more")
         for words, answer in (
             (["receive", "orders", "--wait", "0"], "No message arrived from 'orders'."),

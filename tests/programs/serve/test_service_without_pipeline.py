@@ -50,7 +50,7 @@ def test_it_restarts_the_pipeline_again_and_again_and_accepts_messages_meanwhile
         assert client.request("GET", "/health/live", signed=False)[0] == 200
         assert client.request("GET", "/health/ready", signed=False)[0] == 503
         said = [json.loads(line)["message"] for line in running.out.read_text().splitlines()]
-        assert said[1:] == [f"Oncebus accepts messages: {client.url} (deliveries begin when Spark is ready)"]
+        assert said[1:] == [f"Oncebus accepts messages: {client.url} (Spark is starting; deliveries begin after that)"]
 
         gateway = running.child("gateway")
         os.kill(gateway, signal.SIGKILL)

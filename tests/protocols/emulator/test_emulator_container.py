@@ -53,6 +53,16 @@ def test_without_the_licence_the_file_counts_and_the_well_known_key_does_not() -
     assert start(config=MOUNTED).variables == {"ONCEBUS_CONFIG": str(MOUNTED)}
 
 
+def test_a_variable_has_the_content_of_the_file() -> None:
+    assert start(CONFIG_JSON="{}").variables == {"ONCEBUS_CONFIG_JSON": "{}"}
+    assert start(ACCEPT_EULA="Y", CONFIG_JSON="{}").variables == {**EMULATOR, "ONCEBUS_CONFIG_JSON": "{}"}
+
+
+def test_a_file_and_a_variable_together_are_refused() -> None:
+    with pytest.raises(BadVariable, match=r"both a file at .*Config\.json and an environment variable CONFIG_JSON"):
+        start(CONFIG_JSON="{}", config=MOUNTED)
+
+
 def test_other_commands_are_left_alone() -> None:
     environment = {"ACCEPT_EULA": "Y", "SQL_SERVER": "db", "EMULATOR_HTTP_PORT": "80"}
     assert start("pipeline", config=MOUNTED, **environment) == ContainerStart(["pipeline"], {}, [])

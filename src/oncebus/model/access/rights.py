@@ -103,6 +103,7 @@ class Operation(enum.Enum):
     QUARANTINE = ("Read the quarantine", Right.MANAGE, "namespace", *_READING)
     DISCARD_QUARANTINED = ("Discard quarantined messages", Right.MANAGE, "namespace", *_DELETING)
     RELEASE_QUARANTINED = ("Release quarantined messages", Right.MANAGE, "namespace", *_WRITING)
+    RESET = ("Reset a broker that is there for tests", Right.MANAGE, "namespace", *_DELETING)
     EXPORT = ("Export the namespace's entities", Right.MANAGE, "namespace", *_READING)
     DEPLOY = ("Deploy entities from a file", Right.MANAGE, "namespace", *_WRITING)
 

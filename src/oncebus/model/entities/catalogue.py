@@ -249,6 +249,10 @@ class Catalogue:
             del entities[key_of_path(each.path)]
         return self._next_version(entities)
 
+    def clear(self) -> Catalogue:
+        """Return the catalogue without any entity. Ids of deleted entities are not used again."""
+        return self._next_version({})
+
     # Changing rules
 
     def create_rule(self, topic: str, subscription: str, rule: Rule, now: int) -> Catalogue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from oncebus.values.errors import OncebusError
+from oncebus.values.extras import explain_missing
 
 # An error of a Spark task arrives as text: a Python traceback that ends with the class and its message.
 _RAISED_IN_A_TASK = re.compile(r"^(?:\S*: )?oncebus(?:\.\w+)+: (.+)$", re.MULTILINE)
@@ -29,6 +30,8 @@ def in_one_line(error: BaseException) -> str:
     """Return the message of an error as one line, without a traceback."""
     if isinstance(error, OncebusError):
         return _join_lines(str(error))
+    if isinstance(error, ModuleNotFoundError) and isinstance(told := explain_missing(error), OncebusError):
+        return _join_lines(str(told))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: '{error.filename}'" if error.filename else error.strerror
     return _of_spark(str(error)) or type(error).__name__

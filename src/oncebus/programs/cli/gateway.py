@@ -17,7 +17,7 @@ _EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
 
 
 @click.command(short_help="Run the gateway alone, for a cluster.", epilog=f"Example: {_EXAMPLE}")
-@settings_options("master", "insecure_cluster", "cache")
+@settings_options("master", "insecure_cluster", "cache", "ephemeral")
 @entities_option
 @click.option("--parent", type=int, hidden=True)
 @click.option("--http-fd", type=int, hidden=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from oncebus.values import logs
-from oncebus.values.settings import SETTINGS, Settings, flag, load
+from oncebus.values.settings import SETTINGS, Settings, flag, load, variable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +45,11 @@ def _metavar(name: str) -> str:
 
 def settings_of(given: dict[str, Any], settings_file: str | None) -> Settings:
     """Load the settings of a command, and configure logging accordingly."""
+    # An error in the settings is written in the form that the user wants, as far as it is known by then.
+    wanted = given.get("log_format") or os.environ.get(variable("log_format"))
+    logs.configure("json" if str(wanted).lower() == "json" else "text", "info")
     settings = load(given, os.environ, Path(settings_file) if settings_file is not None else None)
+    logging.captureWarnings(True)
     logs.configure(settings.log_format, settings.log_level)
     return settings
 

@@ -14,7 +14,7 @@ from oncebus.model.access import Guard, Issuer, KeyFile, NamespaceRules
 from oncebus.protocols.arm.front import Arm
 from oncebus.protocols.atom.front import Atom
 from oncebus.protocols.http.errors import error_response
-from oncebus.protocols.http.front import Front
+from oncebus.protocols.http.front import Front, Reset
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import HEALTH, LIVE, READY
 from oncebus.protocols.http.rendering import Renderer
@@ -41,6 +41,7 @@ def make_app(
     other_metrics: Callable[[], Iterable[Metric]] = tuple,
     portal_names: Iterable[str] = (),
     foreign: Callable[[str, str | None], str | None] | None = None,
+    reset: Reset | None = None,
 ) -> Starlette:
     """Return the application over a broker.
 
@@ -50,10 +51,10 @@ def make_app(
     besides localhost and IP addresses. With `foreign`, requests to other hosts and from web pages of other hosts are
     refused, except for health: it takes the headers Host and Origin, and returns the host in them that is not ours. The
     emulator needs this: its key is public, so a foreign web page whose host name resolves to this machine could
-    otherwise send requests (DNS rebinding).
+    otherwise send requests (DNS rebinding). Clients with Manage may call `reset`; without it the broker keeps its data.
     """
     limits = limits or Limits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host, issuer)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.token_time, host, issuer)
     observer = Observer(broker)
     rules = AuthorizationRules(broker, namespace_rules, keys)
     worker = Worker(broker.threads.own("bodies"))
@@ -62,7 +63,7 @@ def make_app(
     deployments = Deployments(broker, guard, limits, rules)
     arm = Arm(broker, guard, limits, observer, rules, worker, amqp_port)
     atom = Atom(broker, guard, limits, observer, worker)
-    messages = Front(broker, guard, limits, other_metrics, renderer)
+    messages = Front(broker, guard, limits, other_metrics, renderer, reset)
     # The first route that owns a request answers it.
     routes = [
         FrontRoute(portal.owns, portal.respond),
@@ -73,11 +74,11 @@ def make_app(
     ]
     application = Starlette(routes=routes)
     if foreign is not None:
-        application.add_middleware(_OnlyKnownHosts, foreign=foreign)
+        application.add_middleware(OnlyKnownHosts, foreign=foreign)
     return application
 
 
-class _OnlyKnownHosts:
+class OnlyKnownHosts:
     """Refuses requests to and from other hosts, which defends against DNS rebinding and foreign pages."""
 
     def __init__(self, app: ASGIApp, foreign: Callable[[str, str | None], str | None]) -> None:
@@ -85,6 +86,7 @@ class _OnlyKnownHosts:
         self._foreign = foreign
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or refuse a request."""
         app = self._app
         # Health is public, and whoever watches it may know the machine under any name.
         if scope["type"] == "http" and scope["raw_path"] not in _HEALTH:

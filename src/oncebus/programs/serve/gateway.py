@@ -8,9 +8,9 @@ import gc
 import logging
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +19,15 @@ from prometheus_client import Metric
 from oncebus.broker.broker import Broker
 from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
-from oncebus.model.access import EMULATOR_RULE, AuthorizationRule, KeyFile
-from oncebus.model.entities import Namespace, Tier
+from oncebus.model.access import KeyFile
+from oncebus.model.entities import Catalogue, Namespace, Tier
 from oncebus.programs.serve.addresses import ClientAddress, Sockets, forget_addresses, write_addresses
-from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.certificate import with_certificate
 from oncebus.programs.serve.descriptors import limits_of_this_process
-from oncebus.programs.serve.identity import trusted_issuer
+from oncebus.programs.serve.servers import open_servers
 from oncebus.programs.serve.start_files import files_at_start
-from oncebus.protocols.http import CannotListen, Limits, Tls, server
+from oncebus.protocols.http.front import Reset
 from oncebus.protocols.monitoring import tracing
-from oncebus.protocols.portal.hosts import Hosts
-from oncebus.protocols.servicebus import AmqpLimits, make_server
-from oncebus.protocols.servicebus.upgrade import Upgrade
 from oncebus.values.durations import SECOND
 from oncebus.values.errors import OncebusError
 from oncebus.values.hosts import is_this_machine
@@ -106,18 +102,13 @@ async def run_gateway(
                 broker.trace_with(spans)
             broker.start()
             more = spans.metrics if spans is not None else tuple
-            await _serve(settings, broker, keys, bound, stopping, parent, announce, more)
+            reset = partial(start_over, broker, wanted) if settings.emulator or settings.ephemeral else None
+            await _serve(settings, broker, keys, bound, stopping, parent, announce, more, reset)
         finally:
             await broker.close()
             if spans is not None:
                 await broker.threads.run(spans.close)
     log.info("The gateway has stopped")
-
-
-def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
-    """Return a function that returns the namespace's current authorization rules."""
-    known = (EMULATOR_RULE,) if settings.emulator else ()
-    return lambda: (*keys.rules(), *known)
 
 
 def _open_engine(settings: Settings) -> Engine:
@@ -142,6 +133,18 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence
             await broker.change(file.added_to)
 
 
+async def start_over(broker: Broker, wanted: Sequence[EntityFile]) -> None:
+    """Forget all entities, with their messages and the ids they remember, and create those of the files again."""
+
+    def change(catalogue: Catalogue, now: int) -> Catalogue:
+        catalogue = catalogue.clear()
+        for file in wanted:
+            catalogue = file.added_to(catalogue, now)
+        return catalogue
+
+    await broker.change(change)
+
+
 async def _serve(
     settings: Settings,
     broker: Broker,
@@ -151,90 +154,30 @@ async def _serve(
     parent: int | None,
     announce: Callable[[str, str], None],
     more_metrics: Callable[[], Iterable[Metric]],
+    reset: Reset | None,
 ) -> None:
     url = bound.url(settings)
-    rules = namespace_rules(keys, settings)
     allowed = limits_of_this_process()
-    signing_keys, issuer = trusted_issuer(settings)
-    amqp = make_server(
-        broker,
-        namespace_rules=rules,
-        host=settings.token_host,
-        issuer=issuer,
-        limits=AmqpLimits(connections=allowed.connections, strangers=allowed.strangers),
-    )
-    foreign: Callable[[str, str | None], str | None] | None = None
-    if settings.emulator:
-        names = [settings.token_host, settings.host]
-        foreign = Hosts(names, private_names=settings.insecure_emulator).foreign
-    app = make_app(
-        broker,
-        namespace_rules=rules,
-        host=settings.token_host,
-        issuer=issuer,
-        limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
-        keys=keys,
-        amqp_port=bound.client_port,
-        other_metrics=lambda: (*amqp.metrics(), *more_metrics()),
-        portal_names=[settings.host],
-        foreign=foreign,
-    )
-    http = server(
-        app,
-        bound.http if bound.http is not bound.both else None,
-        _certificate(settings),
-        most_connections=allowed.http,
-        upgrade=Upgrade(amqp.make_protocol, foreign),
-    )
-    certificate = tls_context(settings)
-    if signing_keys is not None:
-        signing_keys.start()
-    await http.start()
-    if bound.amqp is not bound.both:
-        await amqp.start(bound.amqp, certificate)
-    if bound.both is not None:
-        await amqp.start(bound.both, certificate, http.make_protocol)
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        write_addresses(settings.data, url, ClientAddress.of(settings, bound.client_port))
-        if settings.emulator and not is_this_machine(settings.host):
-            log.warning(
-                "The emulator's key is public: everyone who can reach %s can read, send and delete messages",
-                settings.host,
-            )
-        log.info("The gateway is listening", extra={"fields": {"url": url, **bound.ports}})
-        announce("open", url)
-        tasks.append(asyncio.create_task(_announce_when_ready(broker, url, announce)))
-        if parent is not None:
-            tasks.append(asyncio.create_task(_watch(parent, stopping)))
-        await stopping.wait()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        forget_addresses(settings.data)
-        await asyncio.gather(http.stop(), amqp.stop())
-        if signing_keys is not None:
-            await signing_keys.stop()
-
-
-def _certificate(settings: Settings) -> Tls | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return Tls(settings.tls_cert, settings.tls_key)
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS context for AMQP; None without TLS. Raises `CannotListen` if the certificate cannot be used."""
-    if settings.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except OSError as error:
-        place = f"'{settings.tls_cert}' with '{settings.tls_key}'"
-        raise CannotListen(f"Certificate {place} cannot be used: {error.strerror or error}.") from error
-    return context
+    async with open_servers(settings, broker, keys, bound, allowed, more_metrics=more_metrics, reset=reset) as servers:
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            write_addresses(settings.data, url, ClientAddress.of(settings, bound.client_port))
+            if settings.emulator and not is_this_machine(settings.host):
+                log.warning(
+                    "The emulator's key is public: everyone who can reach %s can read, send and delete messages",
+                    settings.host,
+                )
+            log.info("The gateway is listening", extra={"fields": {"url": url, **bound.ports, **servers.ports}})
+            announce("open", url)
+            tasks.append(asyncio.create_task(_announce_when_ready(broker, url, announce)))
+            if parent is not None:
+                tasks.append(asyncio.create_task(_watch(parent, stopping)))
+            await stopping.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            forget_addresses(settings.data)
 
 
 async def _watch(parent: int, stopping: asyncio.Event) -> None:

@@ -7,8 +7,9 @@ import contextlib
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from oncebus.model.access import EMULATOR_RULE, KeyFile
@@ -48,10 +49,13 @@ async def run_service(
     claim_rules(settings)
     tracing.is_configured(os.environ)
     check_java()
-    if is_standby:
-        await wait_as_standby(settings.data, lambda why: say(f"Oncebus is a standby: {why}"))
-    make_data_folder(settings.data, settings.data_access)
     async with contextlib.AsyncExitStack() as held:
+        if settings.ephemeral:
+            folder = tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True)
+            settings = replace(settings, data=Path(held.enter_context(folder)) / "data")
+        if is_standby:
+            await wait_as_standby(settings.data, lambda why: say(f"Oncebus is a standby: {why}"))
+        make_data_folder(settings.data, settings.data_access)
         await held.enter_async_context(alone(settings.data))
         settings = with_certificate(settings)
         bound = held.enter_context(contextlib.closing(Sockets.open(settings)))
@@ -103,7 +107,7 @@ async def run_service(
 
 def open_line(url: str) -> str:
     """Return the line to print when sends and management work, while Spark may still be starting."""
-    return f"Oncebus accepts messages: {url} (deliveries begin when Spark is ready)"
+    return f"Oncebus accepts messages: {url} (Spark is starting; deliveries begin after that)"
 
 
 def ready_lines(url: str, settings: Settings) -> str:

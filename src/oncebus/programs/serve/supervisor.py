@@ -132,7 +132,8 @@ class Supervisor:
                 return
             facts = {"program": program.name, "ended": _ending(code)}
             if program.gives_up(code):
-                log.error("Stopping, because the %s cannot run", program.name, extra={"fields": facts})
+                # It has said why. That stays the last line.
+                log.debug("Stopping, because the %s cannot run", program.name, extra={"fields": facts})
                 self.stop(1)
                 return
             wait = back_off.after(self._clock() - started)

@@ -16,6 +16,8 @@ from oncebus.values.settings import flag, variable
 
 CONFIG = Path("/ServiceBus_Emulator/ConfigFiles/Config.json")
 """Users mount their configuration here."""
+CONFIG_JSON = "CONFIG_JSON"
+"""A variable with the content of the file, for where mounting a file is difficult, such as services of CI."""
 LICENCE = "ACCEPT_EULA"
 HTTP_PORT = "EMULATOR_HTTP_PORT"
 WITHOUT_EFFECT = ("SQL_SERVER", "MSSQL_SA_PASSWORD", "SQL_WAIT_INTERVAL")
@@ -45,7 +47,7 @@ def start_of(
 
     Without the name of a command, `serve` runs. `config` is the file that the user mounted, if there is one.
     `ACCEPT_EULA` says that the user expects the emulator: its well-known key, reachable from the network, and the
-    entities of `default_config` if the user mounted no file.
+    entities of `default_config` if the user gave none.
     """
     words = list(arguments)
     if not words or (words[0].startswith("-") and words[0] not in ("--help", "--version")):
@@ -56,7 +58,11 @@ def start_of(
     is_emulator = _accepts(environment)
     if is_emulator:
         wanted |= {"emulator": "true", "insecure_emulator": "true"}
-    if config is not None or is_emulator:
+    if environment.get(CONFIG_JSON):
+        if config is not None:
+            raise BadVariable(f"There is both a file at {CONFIG} and an environment variable {CONFIG_JSON}. Give one.")
+        wanted["config_json"] = environment[CONFIG_JSON]
+    elif config is not None or is_emulator:
         wanted["config"] = str(config or default_config)
     if port := environment.get(HTTP_PORT):
         if not _PORT.fullmatch(port) or not 0 < int(port) <= 65535:

@@ -56,6 +56,9 @@ from oncebus.protocols.monitoring.health import HEALTHY, LIVING, Health
 from oncebus.protocols.monitoring.metrics import CONTENT_TYPE, metrics
 from oncebus.values.errors import OncebusError, clip
 
+Reset = Callable[[], Awaitable[object]]
+"""Makes a broker as it was at its start."""
+
 
 class _Does(NamedTuple):
     operation: Operation
@@ -72,8 +75,10 @@ class Front:
         limits: Limits,
         other_metrics: Callable[[], Iterable[Metric]],
         renderer: Renderer,
+        reset: Reset | None,
     ) -> None:
         self._broker = broker
+        self._do_reset = reset
         self._renderer = renderer
         self._worker = renderer.worker
         self._limits = limits
@@ -103,6 +108,7 @@ class Front:
             Shape.REFUSALS: {"GET": _Does(Operation.READ_REFUSALS, self._refusals)},
             Shape.DETECTION: {"POST": _Does(Operation.SWITCH_ON_DETECTION, self._switch_on_detection)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
+            Shape.RESET: {"POST": _Does(Operation.RESET, self._reset)},
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
                 "DELETE": _Does(
@@ -345,6 +351,12 @@ class Front:
         if Outcome.DONE not in outcomes:
             raise Refused(404, f"No such message in quarantine: {clip(', '.join(map(str, numbers)))}.")
         return JSONResponse(decision_record(done, numbers, outcomes))
+
+    async def _reset(self, _: HttpRequest, __: MessagePath) -> Response:
+        if self._do_reset is None:
+            raise Refused(403, "This broker keeps its data: only one with --ephemeral or --emulator can be reset.")
+        await self._do_reset()
+        return Response(status_code=204)
 
     async def _metrics(self, _: HttpRequest, __: MessagePath) -> Response:
         text = await metrics(self._broker, self._health, self._other_metrics())

@@ -10,6 +10,7 @@
     /{entity}/$detection                        to switch on detection
     /health, /health/live, /health/ready        whether the broker is healthy
     /metrics, /$quarantine                      the broker itself
+    /$reset                                     to reset a broker that is there for tests
 
 An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A
 slash in an id must be escaped. Fixed words may have any letter case.
@@ -48,9 +49,13 @@ class Shape(enum.Enum):
     DETECTION = "$detection"
     METRICS = "metrics"
     QUARANTINE = "$quarantine"
+    RESET = "$reset"
 
 
-_BELOW_ENTITY = frozenset(shape.value for shape in Shape if shape.value.startswith("$")) - {Shape.QUARANTINE.value}
+_BELOW_ENTITY = frozenset(shape.value for shape in Shape if shape.value.startswith("$")) - {
+    Shape.QUARANTINE.value,
+    Shape.RESET.value,
+}
 
 
 class MessagePath(NamedTuple):
@@ -85,6 +90,8 @@ def find_target(raw_path: bytes) -> MessagePath | None:
             return MessagePath(Shape.METRICS)
         case ["$quarantine"]:
             return MessagePath(Shape.QUARANTINE)
+        case ["$reset"]:
+            return MessagePath(Shape.RESET)
         case [_, *_, "messages"]:
             return MessagePath(Shape.MESSAGES, "/".join(segments[:-1]))
         case [_, *_, "messages", "head"]:

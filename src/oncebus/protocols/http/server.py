@@ -62,6 +62,12 @@ class HttpServer(uvicorn.Server):
         if self._listener is not None:
             self._listener.close()
 
+    def cut(self) -> None:
+        """Drop all connections at once, as a failing network does. Clients may connect again."""
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See `uvicorn.Server`. Connections are counted before their TLS handshake."""
         await self.lifespan.startup()

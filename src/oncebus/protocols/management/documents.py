@@ -32,10 +32,15 @@ def read_document(path: Path, what: str, *, trailing_commas: bool = False) -> An
             content = file.read(LARGEST + 1)
     except OSError as error:
         raise FileRefused([Problem("", f"It cannot be read: {error.strerror}.")], f"{what} '{path}'") from error
+    return parse_named(content, f"{what} '{path}'", trailing_commas=trailing_commas)
+
+
+def parse_named(content: bytes | str, name: str, *, trailing_commas: bool = False) -> Any:
+    """Return the JSON value of a text. Raises `FileRefused` with a text that calls it `name`."""
     try:
         return parse_document(content, trailing_commas=trailing_commas)
     except Fault as error:
-        raise FileRefused([Problem("", f"It is not JSON: {error}")], f"{what} '{path}'") from error
+        raise FileRefused([Problem("", f"It is not JSON: {error}")], name) from error
 
 
 def parse_document(content: bytes | str, *, trailing_commas: bool = False) -> Any:

@@ -37,8 +37,13 @@ class EntityFile:
     @classmethod
     def read(cls, path: Path, what: str, content: ReadContent) -> EntityFile:
         """Read a file. Raises `FileRefused` with all problems of the file; the error texts call the file `what`."""
+        return cls.of(read_document(path, what, trailing_commas=True), f"{what} '{path}'", content)
+
+    @classmethod
+    def of(cls, document: Any, name: str, content: ReadContent) -> EntityFile:
+        """Return the entities of a JSON value. Raises `FileRefused` with all its problems; the texts call it `name`."""
         problems = Problems()
-        file = cls(f"{what} '{path}'", content(read_document(path, what, trailing_commas=True), problems))
+        file = cls(name, content(document, problems))
         if problems:
             # Planning for an empty namespace finds the rest of the problems, so that one error shows them all.
             file._plan(Catalogue(), 0, problems)

@@ -25,8 +25,8 @@ class ServiceBusFront:
     _last_refused: tuple[Exception, AmqpRefused] | None = None
 
     def now(self) -> int:
-        """Return the time in microseconds since 1970."""
-        return self.broker.clock.now()
+        """Return the time for tokens, in microseconds since 1970."""
+        return self.broker.clock.token_time()
 
     def refuse_once(self, error: Exception) -> AmqpRefused:
         """Translate an error that many links may get one after the other. The translation may log it: once for all."""

@@ -151,6 +151,11 @@ class ServiceBusServer:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.front.tasks.drain(seconds)
 
+    def cut(self) -> None:
+        """Drop all connections at once, as a failing network does. Clients may connect again."""
+        for client in list(self._clients):
+            client.abort()
+
     def metrics(self) -> list[Metric]:
         """Return the metrics of the server."""
         counts = self.counts
@@ -274,5 +279,5 @@ def make_server(
 ) -> ServiceBusServer:
     """Return a server over a broker. With `host`, tokens must be for that host; those of `issuer` are accepted too."""
     chosen = limits or AmqpLimits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host, issuer)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.token_time, host, issuer)
     return ServiceBusServer(ServiceBusFront(broker, guard, chosen, host or _HOST))
