@@ -93,6 +93,7 @@ def test_errors_of_a_stream_that_is_written(session: SparkSession, bus: Bus, tmp
     assert "The table or view `nowhere` cannot be found." in str(raised.value).splitlines()[0]
 
 
+@pytest.mark.release
 def test_a_ledger_of_another_query(session: SparkSession, bus: Bus, tmp_path: Path) -> None:
     """The second query is refused, its messages stay in the queue, and it works with a ledger of its own."""
     first, second = bus.queue("ledger-first"), bus.queue("ledger-second")

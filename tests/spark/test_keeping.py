@@ -16,7 +16,7 @@ from tests.spark.test_batch import checked, frame_of
 from tests.spark.test_streaming import history_of
 
 
-@pytest.mark.parametrize("window_from", ["first", "last"])
+@pytest.mark.parametrize("window_from", ["last", pytest.param("first", marks=pytest.mark.release)])
 def test_batches_that_keep_the_last_row(spark: SparkSession, tmp_path: Path, window_from: str) -> None:
     reference = Reference(keeps_last=True, extends=window_from == "last")
     for messages in history_of(3):

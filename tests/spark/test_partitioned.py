@@ -65,6 +65,7 @@ def test_a_task_that_computes_several_partitions(spark: SparkSession, tmp_path: 
     check_partitioned(spark, tmp_path)
 
 
+@pytest.mark.release
 def test_a_coalesced_stream(spark: SparkSession, tmp_path: Path) -> None:
     stream = Stream(spark, tmp_path)
     stream.write([[Message(str(key), START, 10 * turn + key, SECOND) for turn in range(2) for key in range(10)]])

@@ -9,7 +9,7 @@ from oncebus.model.entities import Queue
 from tests.broker.scenes import message
 from tests.programs.serve.stage import Stage
 
-SENDERS, BATCH, ROUNDS = 12, 500, 12
+SENDERS, BATCH, ROUNDS = 12, 500, 4
 
 
 class Flood:
