@@ -62,7 +62,7 @@ test test-all test-fast: export PYTHONHASHSEED := 0
 # Files in memory need no disk to wait for. A container may have too little of it.
 test-fast: export PYTEST_DEBUG_TEMPROOT := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 2000000 2>/dev/null && echo /dev/shm)
 test-fast: setup ## run the tests that need neither Spark, browser nor other processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not torture'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not torture'
 
 # Three processes for two cores: tests often wait for a broker or a client.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25

@@ -48,6 +48,7 @@ _LONGEST = (
     "serve",
     "history",
     "doctor",
+    "simulation",
 )
 
 # Spark interprets the plan of a few rows in less time than it compiles it. Services and commands compile, as for users.
@@ -137,6 +138,9 @@ _TOGETHER = (
 class _Sharing(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
+        if scope.startswith("tests/simulation/"):
+            # Long computations that share nothing.
+            return nodeid
         return next((places[0] for places in _TOGETHER if scope.startswith(places)), scope)
 
 
