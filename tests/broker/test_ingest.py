@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from oncebus.broker import ingest
 from oncebus.broker.addresses import Address
 from oncebus.engine.folders import Folders
 from oncebus.engine.outbox import Outbox
-from oncebus.engine.store import Mode
+from oncebus.engine.store import Mode, Store
 from oncebus.engine.store.entries import OutboxEntries
+from oncebus.engine.store.messages import Messages
 from oncebus.model.entities import Queue
 from oncebus.model.messages import Result
 from oncebus.pipeline.driver import LocalDriver
@@ -107,3 +109,38 @@ def test_an_entry_that_a_power_cut_could_lose_is_not_ingested(tmp_path: Path, mo
         patch.setattr(disk, "sync", fail)
         asyncio.run(wait_for_trouble())
     assert asyncio.run(received(tmp_path)) == ["a"]
+
+
+def test_a_waiting_receiver_gets_its_message_in_the_transaction_that_ingests_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: list[list[str]] = []
+    begin, ingest_entry, receive = Store.transaction, OutboxEntries.ingest, Messages.receive
+
+    def count(store: Store) -> Any:
+        transactions.append([])
+        return begin(store)
+
+    def note_ingest(entries: OutboxEntries, results: Sequence[Result], *rest: Any) -> Any:
+        transactions[-1] += [f"ingest {result.row.message_id}" for result in results]
+        return ingest_entry(entries, results, *rest)
+
+    def note_receive(messages: Messages, *args: Any) -> Any:
+        found = receive(messages, *args)
+        transactions[-1] += [f"receive {message.message_id}" for message in found]
+        return found
+
+    async def scenario() -> None:
+        async with running_broker(tmp_path) as broker:
+            await broker.change(lambda catalogue, now: catalogue.create(Queue(name="q"), now))
+            waiting = asyncio.create_task(broker.receive(Q, 1, wait=60))
+            while not broker.waiters:
+                await asyncio.sleep(0)
+            await broker.send("q", [message("a")])
+            assert [each.message.message_id for each in await waiting] == ["a"]
+
+    monkeypatch.setattr(Store, "transaction", count)
+    monkeypatch.setattr(OutboxEntries, "ingest", note_ingest)
+    monkeypatch.setattr(Messages, "receive", note_receive)
+    asyncio.run(scenario())
+    assert ["ingest a", "receive a"] in transactions

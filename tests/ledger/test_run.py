@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Question
 from oncebus.ledger import Ledger, Owner, Writer
+from oncebus.ledger import run as run_module
 from oncebus.ledger.filter import filter_masks
 from oncebus.ledger.merging import merge
-from oncebus.ledger.run import CorruptRun, Entries, Run, encode_run
+from oncebus.ledger.run import CorruptRun, Entries, RecallFrom, Run, encode_run
 from tests.histories import SECOND, START, rows_of
 from tests.properties import search
 from tests.reference import Forget, Message
@@ -75,6 +77,25 @@ def test_a_run_returns_the_entries_that_were_written(
     if rows:
         assert sum(end <= run.mostly_forgotten_from for end in ends) * 4 >= 3 * len(rows)
         assert sum(end < run.mostly_forgotten_from for end in ends) * 4 < 3 * len(rows)
+
+
+@given(st.lists(st.lists(rows, max_size=12), max_size=4), st.integers(0, 2**63), st.integers(0, 100))
+@search(200)
+def test_few_keys_and_many_find_the_same(
+    runs: list[list[tuple[int, int, int, int, int, int]]], other: int, others: int
+) -> None:
+    made = [Run("name", memoryview(b"".join(encode_run(entries_of(each), 0)))) for each in runs]
+    keys = sorted({row[:2] for each in runs for row in each} | {(other + at * 2**40, at) for at in range(others)})
+    high, low = (np.array([key[half] for key in keys], np.uint64) for half in range(2))
+    anything = np.full(len(keys), 2**62)
+    question = Question(high, low, -anything, anything)
+    found = []
+    for few in (0, 1000):
+        with mock.patch.object(run_module, "FEW_KEYS", few):
+            memories = RecallFrom(made)(question)
+        columns = (memories.key, memories.time, memories.sequence, memories.window, memories.keep)
+        found.append([column.tolist() for column in columns])
+    assert found[0] == found[1]
 
 
 def test_one_key_with_very_many_entries_is_searched() -> None:

@@ -215,6 +215,7 @@ class Run:
 
         self._spans = section("<i8", 2 * spans).reshape(spans, 2)
         self.filter = section("<u8", header.words)
+        self._words = memoryview(self.filter)
         self._high = section("<u8", size)
         self._low = section("<u8", size)
         self._time = section("<i8", size)
@@ -229,6 +230,16 @@ class Run:
                 f"Ledger run '{self.name}' is corrupt: its checksum is {found:08x} instead of "
                 f"{self.header.checksum:08x}.{ADVICE}"
             )
+
+    def may_hold_any(self, keys: Sequence[tuple[int, int]]) -> bool:
+        """Return whether the filter lets any of these keys pass: (upper half of the high half of the digest, mask).
+
+        It is `passes_filter` for few keys, in plain Python.
+        """
+        words, count = self._words, self.header.words
+        if not count:
+            return False
+        return any(words[half * count >> 32] & mask == mask for half, mask in keys)
 
     def recall(self, question: Question, mask: Keys) -> Memories:
         """Return this run's entries for the keys of the question. `mask` is `filter_masks(question.low)`.
@@ -305,6 +316,11 @@ class Run:
         return np.asarray(self._sequence[chosen])
 
 
+FEW_KEYS = 64
+"""Up to so many keys, a run's filter is asked about one after another."""
+_HALF = np.uint64(32)
+
+
 class RecallFrom:
     """A `Recall` function over several runs."""
 
@@ -315,8 +331,15 @@ class RecallFrom:
         """Return the entries of all runs for the keys of the question."""
         if not self._runs or len(question) == 0:
             return Memories.none()
-        mask = filter_masks(question.low)
-        found = [run.recall(question, mask) for run in self._runs]
+        mask, runs = filter_masks(question.low), self._runs
+        if len(question) <= FEW_KEYS:
+            # Nearly all keys of a batch are in no run. For few keys, numpy's fixed cost for each run would be most of
+            # what a batch costs.
+            pairs = list(zip((question.high >> _HALF).tolist(), mask.tolist(), strict=True))
+            runs = [run for run in runs if run.may_hold_any(pairs)]
+            if not runs:
+                return Memories.none()
+        found = [run.recall(question, mask) for run in runs]
         return Memories(
             np.concatenate([one.key for one in found]),
             np.concatenate([one.time for one in found]),

@@ -89,19 +89,32 @@ def _note_marks(tables: Tables, results: Sequence[Result], policies: Mapping[int
 
     The broker refuses to open with older copies of those.
     """
-    highest: dict[tuple[int, int], tuple[int, int]] = {}
+    highest: dict[tuple[int, int], list[int]] = {}
     time = catalogue = judged = 0
-    has_unknown = False
-    for row, *_ in results:
-        time, catalogue = max(time, row.time), max(catalogue, row.catalogue)
-        if row.key is not None:
-            judged = max(judged, row.time)
-        if row.entity in policies:
-            key = row.entity, row.sequence >> PARTITION_SHIFT
-            sequence, at = highest.get(key, (row.sequence, row.time))
-            highest[key] = max(sequence, row.sequence), max(at, row.time)
-        else:
+    has_unknown, last = False, None
+    for result in results:
+        row = result.row
+        if row is last:
+            continue
+        last = row
+        at, sequence = row.time, row.sequence
+        if at > time:
+            time = at
+        if at > judged and row.key is not None:
+            judged = at
+        if row.catalogue > catalogue:
+            catalogue = row.catalogue
+        if row.entity not in policies:
             has_unknown = True
+            continue
+        known = highest.get((row.entity, sequence >> PARTITION_SHIFT))
+        if known is None:
+            highest[row.entity, sequence >> PARTITION_SHIFT] = [sequence, at]
+            continue
+        if sequence > known[0]:
+            known[0] = sequence
+        if at > known[1]:
+            known[1] = at
     tables.progress.raise_highest(Highest(*key, *values) for key, values in highest.items())
     if has_unknown:
         # A deleted entity leaves nothing but its time: stamps must not go back for the others.
