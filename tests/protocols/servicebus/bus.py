@@ -38,7 +38,7 @@ from oncebus.model.access import AuthorizationRule, Issuer, Right, connection_st
 from oncebus.model.entities import Queue, Subscription, Tier, Topic
 from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.programs.serve.gateway import tls_context
+from oncebus.programs.serve.servers import tls_context
 from oncebus.protocols.http import Tls, listen, server
 from oncebus.protocols.servicebus import AmqpLimits, ServiceBusServer, make_server
 from oncebus.protocols.servicebus.messages import incoming_message
