@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from oncebus.engine.inbox import InboxWriter
 from oncebus.engine.outbox import Batch, OutboxPart, write_part
@@ -15,7 +17,7 @@ from oncebus.pipeline.batch import TaskFolders
 from oncebus.pipeline.following import Reached, turn
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.query import is_tried_once
-from oncebus.pipeline.source import FollowingStream, PipelineSource, PipelineStream
+from oncebus.pipeline.source import OBJECTS_BEFORE_COLLECTING, FollowingStream, PipelineSource, PipelineStream
 from oncebus.spark.task import LedgerPlace, NotInAQuery
 from tests.pipeline.inbox_rows import rows
 
@@ -72,6 +74,18 @@ def test_the_reader_can_be_pickled_and_refuses_to_read_outside_a_query(tmp_path:
     [partition, _] = pickle.loads(pickle.dumps(reader.partitions({"commit": 0}, {"commit": 1})))
     with pytest.raises(NotInAQuery):
         next(pickle.loads(pickle.dumps(reader)).read(partition))
+
+
+def test_a_task_looks_for_garbage_rarely(tmp_path: Path) -> None:
+    before = gc.get_threshold()
+    try:
+        for reader in (stream(tmp_path / "1"), following(tmp_path / "2")):
+            gc.set_threshold(700)
+            with pytest.raises(NotInAQuery):
+                next(reader.read(InputPartition(None)))
+            assert gc.get_threshold()[0] == OBJECTS_BEFORE_COLLECTING
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_stream_that_follows_begins_each_batch_at_once_but_the_first(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ Python would cost every batch as much as hundreds of messages.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,9 +24,15 @@ from oncebus.spark.task import LedgerPlace
 FORMAT = "oncebus-pipeline"
 
 WAIT_SECONDS = 1.0
+OBJECTS_BEFORE_COLLECTING = 50_000
 
 SCHEMA = T.StructType([T.StructField(name, T.LongType(), nullable=False) for name in (*OutboxPart._fields, "rows")])
 """The fields of a part, and its number of inbox rows."""
+
+
+def collect_rarely() -> None:
+    """Let this process look for garbage less often. The rows of a large batch would be looked at again and again."""
+    gc.set_threshold(OBJECTS_BEFORE_COLLECTING, *gc.get_threshold()[1:])
 
 
 class PipelineSource(DataSource):
@@ -94,9 +101,10 @@ class PipelineStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, ...]]:
         """Process a part, in a task. Raises `NotInAQuery` if Spark gives the task no batch number."""
+        collect_rarely()
+        writer, batch = self._ledger.writer()
         part = partition.value
         assert isinstance(part, Part)
-        writer, batch = self._ledger.writer()
         yield (*part.of, process_part(part, self._folders, self._ledger.open(), writer, batch))
 
     @property
@@ -148,6 +156,7 @@ class FollowingStream(PipelineStream):
 
         Raises `NotInAQuery` if the task does not belong to a query.
         """
+        collect_rarely()
         (writer, _), ledger = self._ledger.writer(), self._ledger.open()
         if isinstance(partition.value, Turn):
             for of, rows in follow(partition.value, self._planner, self._folders, ledger, writer):
