@@ -26,6 +26,8 @@ from oncebus.values.errors import OncebusError
 HELPER = "__oncebus_"
 PART = HELPER + "part"
 CLOCK = HELPER + "clock"
+TIE = HELPER + "tie"
+VERDICT = HELPER + "verdict"
 
 EVER = 2**61 + 1
 """The window that never ends: longer than any two times are apart, as long as they are within `EVER_FURTHEST`."""

@@ -8,16 +8,15 @@ from datetime import timedelta
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from oncebus.detection import Policy
 from oncebus.ledger import LANES, Ledger, LedgerBatch
-from oncebus.spark.columns import CLOCK, LATE, PART, WITHOUT_KEY, Columns, placement, resolve_columns
+from oncebus.spark.columns import Columns, resolve_columns
 from oncebus.spark.metrics import observe_counts
 from oncebus.spark.places import MOST_PARTS, bind_batch, is_remote, place_of_query
+from oncebus.spark.plan import add_verdicts
 from oncebus.spark.task import FixedLedger, LedgerPlace, Task
-from oncebus.spark.workers import check_workers, in_worker
+from oncebus.spark.workers import check_workers
 from oncebus.values.durations import checked_duration, parse_duration
 from oncebus.values.errors import OncebusError
 
@@ -131,11 +130,8 @@ def detect_duplicates(
         refuses_null_keys=null_key == "error",
         reports=observe is not None,
     )
-    spread = _spread(columns.prepare(messages), columns, place.parts if place else parts)
-    if observe is None:
-        return spread.mapInArrow(in_worker(task), columns.output)
-    counted = [T.StructField(name, T.BooleanType(), False) for name in (LATE, WITHOUT_KEY)]
-    return observe_counts(spread.mapInArrow(in_worker(task), T.StructType([*columns.output.fields, *counted])), observe)
+    checked = add_verdicts(messages, columns, task, place.parts if place else parts)
+    return checked if observe is None else observe_counts(checked, observe)
 
 
 def _policy(keep: str, window_from: str, *, is_streaming: bool) -> Policy:
@@ -148,26 +144,6 @@ def _policy(keep: str, window_from: str, *, is_streaming: bool) -> Policy:
             "and cannot take it back."
         )
     return Policy(keeps_last=keep == "last", extends=window_from == "last")
-
-
-def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
-    """Return the rows with equal keys in one partition, and with the helper columns that tasks need for a ledger."""
-    by = placement(columns)
-    if parts is None:
-        return messages.repartition(*by)
-    # The part, as Spark itself has chosen it: a run's name tells which keys it may hold.
-    part = F.spark_partition_id() if parts == LANES else F.pmod(F.hash(*by), F.lit(parts))
-    added = [part.alias(PART)]
-    if messages.isStreaming:
-        # Spark records the current timestamp with the batch, so a repeated batch sees the same one. It puts it into the
-        # plan as a number, after optimising. In an ordinary expression that number would be part of the generated code,
-        # and every batch would compile that code again and run it cold. `aggregate` is interpreted; the array is empty.
-        nothing = F.array().cast("array<bigint>")
-        clock = F.aggregate(nothing, F.unix_micros(F.current_timestamp()), lambda time, _: time)
-        added.append(clock.alias(CLOCK))
-    # Before the shuffle, Spark computes these columns together with the scan. After it, they would copy every row.
-    prepared = messages.select("*", *added)
-    return prepared if parts == LANES else prepared.repartition(parts, *by)
 
 
 def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int | None) -> FixedLedger:

@@ -1,4 +1,8 @@
-"""Runs detection inside a Spark task: takes the Arrow batches of its part, and yields them with the verdicts added."""
+"""Runs detection inside a Spark task: takes the Arrow batches of its part, and yields the verdicts.
+
+Spark calls a task in one of two ways. As an Arrow UDF it gets the columns that detection needs, and yields verdicts. As
+a function of `mapInArrow` it gets whole rows, and yields them with the verdicts added.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from pyspark import TaskContext
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Policy, Rows, Verdicts, is_forgotten, judge, recall_nothing
 from oncebus.detection.hashing import digests_of_keys, digests_of_rows
-from oncebus.detection.values import Numbers
+from oncebus.detection.values import Index, Numbers
 from oncebus.ledger import LANES, Generation, NotPartitioned, Owner, TaskLedger, Writer
 from oncebus.spark.columns import (
     CLOCK,
@@ -112,7 +116,9 @@ class Task:
     """Everything that a task needs to know. The driver makes it once.
 
     `window` is a column name or microseconds. `labels` has what the caller calls each column, by its name here. If it
-    `reports`, the result has helper columns that say which rows are late, and which have no key.
+    `reports`, the verdicts say too which rows are late, and which have no key. `arguments` are the columns that the
+    task gets as an Arrow UDF, in order. `told_apart` are the columns that tell rows apart that have the same key, time
+    and sequence: if None, all columns that are no helpers.
     """
 
     key: tuple[str, ...]
@@ -125,14 +131,37 @@ class Task:
     policy: Policy = field(default_factory=Policy)
     refuses_null_keys: bool = False
     reports: bool = False
+    arguments: tuple[str, ...] = ()
+    told_apart: tuple[str, ...] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Judge one part of a batch, and yield its rows with verdicts.
+        """Judge one part of a batch, and yield its rows with the verdicts, without helper columns. For `mapInArrow`.
 
         Yields nothing before the accepted keys are published: if the task fails later and runs again, it must find
         them.
         """
         received = [batch for batch in batches if batch.num_rows]
+        verdicts = self._judge(received)
+        for batch in received:
+            kept = [name for name in batch.schema.names if not name.startswith(HELPER)]
+            added = next(verdicts)
+            columns = [*(batch.column(name) for name in kept), *added.flatten()]
+            # Spark goes by the position, and the caller's own names may repeat, which Arrow's Java library cannot read.
+            yield pa.RecordBatch.from_arrays(columns, names=[*kept, *(each.name for each in added.type)])
+        # Tidy.
+        for _ in verdicts:
+            raise AssertionError("There are more verdicts than batches.")
+
+    def verdicts(self, batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """Judge one part of a batch, and yield a struct of verdicts for each row, in order. For an Arrow UDF.
+
+        `batches` have the columns `arguments`. Reads all of them first, and yields nothing before the accepted keys
+        are published: see `__call__`.
+        """
+        yield from self._judge([pa.RecordBatch.from_arrays(list(each), names=self.arguments) for each in batches])
+
+    def _judge(self, received: list[pa.RecordBatch]) -> Iterator[pa.Array]:
+        """Yield the verdicts on each batch. Then tidy the ledger."""
         if isinstance(self.ledger, LedgerPlace):
             yield from self._judge_stream(self.ledger, received)
         elif not received:
@@ -140,11 +169,11 @@ class Task:
         elif self.ledger is None:
             # Nothing keeps these digests, so any secret will do.
             rows = self._rows(pa.Table.from_batches(received), secrets.token_bytes(32))
-            yield from self._add_verdicts(received, rows, judge(rows, recall_nothing, NO_HORIZON, self.policy))
+            yield from self._verdicts(received, rows, judge(rows, recall_nothing, NO_HORIZON, self.policy))
         else:
             yield from self._judge_fixed(self.ledger, received)
 
-    def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Iterator[pa.Array]:
         ledger = TaskLedger.at(place.location, place.identity)
         generation, number, parts = place.generation, place.number, place.parts
         table = pa.Table.from_batches(received)
@@ -154,12 +183,12 @@ class Task:
         verdicts = ledger.judge(
             rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy, listing=listing
         )
-        yield from self._add_verdicts(received, rows, verdicts)
+        yield from self._verdicts(received, rows, verdicts)
         # A batch outside a query tidies the ledger when it joins.
         if generation.is_in_query and rows.has_key.any():
             ledger.tidy(generation, number, part=part, parts=parts)
 
-    def _judge_stream(self, place: LedgerPlace, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _judge_stream(self, place: LedgerPlace, received: list[pa.RecordBatch]) -> Iterator[pa.Array]:
         ledger, parts = place.open(), place.parts or 1
         writer, batch = place.writer()
         # Join even without rows: the first batch of a restarted query decides which batches of the last one count.
@@ -171,7 +200,7 @@ class Task:
             verdicts = ledger.judge(
                 rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut, policy=self.policy, listing=listing
             )
-            yield from self._add_verdicts(received, rows, verdicts)
+            yield from self._verdicts(received, rows, verdicts)
             if rows.has_key.any():
                 ledger.tidy(generation, batch, part=part, parts=parts)
 
@@ -182,7 +211,8 @@ class Task:
                 _refuse_nulls(column, self._label(name))
         high, low, has_key = digests_of_keys(keys, secret)
         window = self._windows(table)
-        told_apart = table.select([name for name in table.column_names if not name.startswith(HELPER)])
+        own = [name for name in table.column_names if not name.startswith(HELPER)]
+        told_apart = table.select(own if self.told_apart is None else list(self.told_apart))
         return Rows(
             high,
             low,
@@ -191,7 +221,7 @@ class Task:
             window,
             window + self.lateness,
             self._sequences(table),
-            lambda chosen: digests_of_rows(told_apart.take(pa.array(chosen))),
+            lambda chosen: _ties(told_apart, chosen),
             has_sequence=self.sequence is not None,
         )
 
@@ -237,13 +267,12 @@ class Task:
     def _label(self, name: str) -> str:
         return self.labels.get(name, name)
 
-    def _add_verdicts(self, received: list[pa.RecordBatch], rows: Rows, verdicts: Verdicts) -> Iterator[pa.RecordBatch]:
-        """Yield the received batches with the verdict columns added and the helper columns removed."""
-        schema = received[0].schema
+    def _verdicts(self, received: list[pa.RecordBatch], rows: Rows, verdicts: Verdicts) -> Iterator[pa.Array]:
+        """Yield the verdicts on each batch as structs: a field for each column to add."""
         is_new = ~verdicts.is_duplicate
         added: dict[str, pa.Array] = {
             IS_DUPLICATE: pa.array(verdicts.is_duplicate),
-            ORIGINAL_TIME: pa.array(verdicts.original_time, mask=is_new).cast(schema.field(self.time).type),
+            ORIGINAL_TIME: pa.array(verdicts.original_time, mask=is_new).cast(received[0].schema.field(self.time).type),
         }
         if self.sequence is not None:
             unknown = is_new | ~verdicts.has_original_sequence
@@ -251,13 +280,10 @@ class Task:
         if self.reports:
             added[LATE] = pa.array(is_forgotten(rows.time, rows.keep, verdicts.horizon))
             added[WITHOUT_KEY] = pa.array(~rows.has_key)
-        kept = [name for name in schema.names if not name.startswith(HELPER)]
+        structs = pa.StructArray.from_arrays(list(added.values()), names=list(added))
         at = 0
         for batch in received:
-            columns = [batch.column(name) for name in kept]
-            columns += [values.slice(at, batch.num_rows) for values in added.values()]
-            # Spark goes by the position, and the caller's own names may repeat, which Arrow's Java library cannot read.
-            yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
+            yield structs.slice(at, batch.num_rows)
             at += batch.num_rows
 
 
@@ -279,6 +305,13 @@ def _part(table: pa.Table) -> int:
             f"The input has more than {LANES} partitions. Call detect_duplicates without partitioned=True."
         )
     return part
+
+
+def _ties(told_apart: pa.Table, chosen: Index) -> Numbers:
+    """Return a number for each of the chosen rows. Without columns to tell them apart, all rows are the same."""
+    if told_apart.num_columns == 0:
+        return np.zeros(len(chosen), np.int64)
+    return digests_of_rows(told_apart.take(pa.array(chosen)))
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -29,8 +29,8 @@ _SECONDS = 10
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _IS_THERE = "import importlib.util; print(importlib.util.find_spec('oncebus') is not None)"
 
-InWorker = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""A function for `mapInArrow`."""
+InWorker = Callable[[Iterator[Any]], Iterator[Any]]
+"""A function for `mapInArrow`, or for an Arrow UDF that takes an iterator."""
 
 
 class WorkersDiffer(OncebusError, RuntimeError):
@@ -77,7 +77,7 @@ def in_worker(work: InWorker) -> InWorker:
     """
     pickled = pickle_function(work)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
         # Spark pickles this function with its code, which needs no Oncebus.
         import pickle
         import sys
