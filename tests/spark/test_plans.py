@@ -170,7 +170,7 @@ FEW_ROWS: dict[str, Change] = {
     "limited duplicates": lambda checked: checked.filter("is_duplicate").limit(1),
     "new rows of few": lambda checked: checked.limit(60).filter("not is_duplicate"),
     "offset": lambda checked: checked.offset(2).limit(3).select(F.lit(1)),
-    "sample": lambda checked: checked.sample(0.5, seed=1).select("id"),
+    "sample": lambda checked: checked.sample(fraction=0.5, seed=1).select("id"),
     "at random": lambda checked: checked.where(F.rand(1) < 0.5).select("id"),
     "contradiction": lambda checked: checked.where("is_duplicate and not is_duplicate"),
     "nothing": lambda checked: checked.limit(0),

@@ -4,7 +4,7 @@ Python gets only the columns that detection needs, as arguments of an Arrow UDF;
 Spark treats a UDF as a function of one row, but this one judges a whole partition. So the UDF says that it is not
 deterministic, and a filter on its result stays above it: Spark then neither leaves it out, nor evaluates it twice, nor
 keeps rows from it. `tests/spark/test_plans.py` holds Spark to that, and
-docs/decisions/0030-only-what-it-needs.md says why it is enough.
+docs/decisions/0001-only-what-it-needs.md says why it is enough.
 """
 
 from __future__ import annotations
