@@ -1,8 +1,8 @@
 """Runs one contender in its own process: reads the input as a stream, batch by batch, and measures.
 
 contender.py NAME WARM_UP SOURCE WORK WINDOW ANSWER measures once, and writes its measurements to the file ANSWER.
-contender.py NAME WARM_UP WORK WINDOW prints a line when it is warm. Then it reads SOURCE WORK from each line of its
-input, and prints the rows and the seconds of each batch as one line of JSON.
+contender.py NAME WARM_UP WORK WINDOW reads the warm-up, and then SOURCE WORK from each line of its input. Each time it
+prints the rows and the seconds of each batch as one line of JSON.
 """
 
 from __future__ import annotations
@@ -149,8 +149,7 @@ def measure(name: str, warm_up: Path, source: Path, work: Path, window: str) -> 
 
 def answer_rounds(name: str, warm_up: Path, work: Path, window: str) -> None:
     spark = session(CONTENDERS[name][1])
-    run(spark, name, warm_up, work, window)
-    print("[]", flush=True)
+    print(json.dumps(run(spark, name, warm_up, work, window)), flush=True)
     for line in sys.stdin:
         source, folder = line.split()
         print(json.dumps(run(spark, name, Path(source), Path(folder), window)), flush=True)

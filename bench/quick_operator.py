@@ -1,4 +1,8 @@
-"""The operator in `make bench-quick`, beside its floor and Spark's own: one process each, which all rounds use."""
+"""The operator in `make bench-quick`, beside its floor and Spark's own: one process each, which all rounds use.
+
+The first stream of each process runs in a cold Java; its figures are there once. The later ones have batches of several
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,25 @@ from bench.served import cpu_below, since
 CONTENDERS = ("oncebus", "floor", "rocksdb")
 WINDOW = "7 days"
 BATCH = 100_000
+SMALL_BATCHES = (10_000, 1_000)
+SMALL_COUNT = 12
 MEMORY = "2g"
 SKIPPED_BATCHES = 1
 ROOT = Path(__file__).parent.parent
 
 
 class Operator:
-    """A contender in its process, with a warm Spark."""
+    """A contender in its process. Its first stream has ended."""
 
-    def __init__(self, name: str, process: subprocess.Popen[str], source: Path, work: Path) -> None:
-        self._name, self._process, self._source, self._work = name, process, source, work
-        self.batches()
+    def __init__(self, name: str, process: subprocess.Popen[str], sources: dict[int, Path], work: Path) -> None:
+        self._name, self._process, self._sources, self._work = name, process, sources, work
+        first = self.batches()
+        rows = sum(rows for rows, _ in first)
+        used = cpu_below(process.pid, "driver")
+        self.cold = {
+            "rows/s, from a cold JVM": rows / sum(seconds for _, seconds in first),
+            "CPU s, from a cold JVM, with Spark's start": sum(used.values()),
+        }
 
     def batches(self) -> list[tuple[int, float]]:
         """Return the rows and seconds of each batch of the next answer."""
@@ -40,31 +52,50 @@ class Operator:
         raise RuntimeError(f"{self._name} ended")
 
     def figures(self, round_number: int) -> Iterator[tuple[str, float]]:
-        """Read the input once more, with a new ledger or state, and yield the figures."""
-        assert self._process.stdin is not None
-        work = self._work / f"{self._name}-{round_number}"
+        """Read each input once more, with a new ledger or state, and yield the figures."""
+        if round_number == 0:
+            yield from self.cold.items()
         before = cpu_below(self._process.pid, "driver")
-        self._process.stdin.write(f"{self._source} {work}\n")
-        self._process.stdin.flush()
-        batches = self.batches()
+        batches = self._run(BATCH)
         used = since(before, cpu_below(self._process.pid, "driver"))
         yield "rows/s", statistics.median(rows / seconds for rows, seconds in batches[SKIPPED_BATCHES:])
         rows = sum(rows for rows, _ in batches)
         for role, cpu in used.items():
             yield f"CPU s per million rows: {role}", cpu / rows * 1e6
+        for size in SMALL_BATCHES:
+            seconds = [seconds for _, seconds in self._run(size)[SKIPPED_BATCHES:]]
+            yield f"ms, a batch of {size:,} rows", 1000 * statistics.median(seconds)
+
+    def _run(self, batch: int) -> list[tuple[int, float]]:
+        """Read the input with batches of this size. Return the rows and seconds of each batch."""
+        assert self._process.stdin is not None
+        work = self._work / f"{self._name}-run"
+        self._process.stdin.write(f"{self._sources[batch]} {work}\n")
+        self._process.stdin.flush()
+        batches = self.batches()
         shutil.rmtree(work, ignore_errors=True)
+        return batches
 
 
 @contextlib.contextmanager
 def operators(work: Path, rows: int) -> Iterator[dict[str, Operator]]:
     """Start all contenders, one after the other, and warm them up. They end with the block."""
-    source = work / "in"
-    generate(source, rows=rows, batch=BATCH, duplicates=0.1)
+    sources = {BATCH: work / "in", **{size: work / f"in-{size}" for size in SMALL_BATCHES}}
+    for size, source in sources.items():
+        generate(source, rows=rows if size == BATCH else size * SMALL_COUNT, batch=size, duplicates=0.1)
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((work / "spark.log").open("w"))
         found = {}
         for name in CONTENDERS:
-            command = [sys.executable, "-m", "bench.contender", name, str(source), str(work / f"warm-{name}"), WINDOW]
+            command = [
+                sys.executable,
+                "-m",
+                "bench.contender",
+                name,
+                str(sources[BATCH]),
+                str(work / f"warm-{name}"),
+                WINDOW,
+            ]
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -76,7 +107,7 @@ def operators(work: Path, rows: int) -> Iterator[dict[str, Operator]]:
                 start_new_session=True,
             )
             stack.callback(_end, process)
-            found[name] = Operator(name, process, source, work)
+            found[name] = Operator(name, process, sources, work)
         yield found
 
 
