@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pyspark
@@ -112,16 +113,21 @@ def test_only_a_java_that_exits_without_error_leaves_an_archive(
 
 
 def test_old_and_unfinished_archives_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other installations stay as long as they are used."""
     tmp_path.chmod(0o700)
-    for number in range(4):
-        (tmp_path / f"spark-{number}.jsa").touch()
-        (tmp_path / f".{number}.jsa").touch()
-    (tmp_path / "notes").touch()
     archive = ClassArchive(tmp_path)
+    assert archive.path is not None
+    installation = archive.path.name.rpartition("-")[0]
+    kept = {"notes", "spark-0-new.jsa", ".recording.jsa", archive.path.name}
+    for name in (*kept, "spark-0-unused.jsa", ".killed.jsa", f"{installation}-replaced.jsa"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / ".killed.jsa", (0, time.time() - 4000))
+    os.utime(tmp_path / "spark-0-unused.jsa", (0, time.time() - 31 * 86400))
     ended(Recording(archive), monkeypatch, leaves=b"new")
-    assert len(list(tmp_path.glob("*.jsa"))) == 2
-    assert (tmp_path / "notes").exists()
-    assert archive.exists()
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    os.utime(archive.path, (0, 0))
+    assert archive.options
+    assert archive.path.stat().st_mtime > 0, "an archive that is used counts as new"
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:

@@ -69,3 +69,11 @@ def test_a_cluster_that_authenticates_and_encrypts_is_accepted(
     builder.defaults = {"spark.authenticate": "true", encryption: "true"}
     pipeline_session(MASTER)
     assert not builder.made[0].is_stopped
+
+
+def test_only_the_driver_that_runs_the_tasks_too_gets_a_small_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = without_spark(monkeypatch)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    pipeline_session("local[2]")
+    pipeline_session(MASTER, insecure_cluster=True)
+    assert [session.conf.get("spark.driver.memory") for session in builder.made] == ["512m", None]

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,12 +24,19 @@ from oncebus.spark.borrowed import detach_gateway
 from oncebus.values import disk
 from oncebus.values.errors import OncebusError
 
-# The driver passes Arrow batches on and plans small jobs. The optimising compiler would cost it more than it saves.
-OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# The driver passes Arrow batches on and plans small jobs. The optimising compiler would cost it more than it saves, and
+# what it allocates is soon garbage: a large young generation would only become resident memory.
+OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn24m")
+
+HEAP = "512m"
+"""The memory of a driver that runs the tasks too. Spark refuses to run with less than 450 MB."""
 
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 _SUFFIX = ".jsa"
-_MOST_KEPT = 2
+_UNUSED_SECONDS = 30 * 86400.0
+"""An archive that no Java has used for this long is deleted, whichever installation it is of."""
+_UNFINISHED_SECONDS = 3600.0
+"""The recording of an unfinished archive this old was killed."""
 _EXIT_TIMEOUT_SECONDS = 180
 
 
@@ -50,6 +58,10 @@ class ClassArchive:
     @property
     def options(self) -> Sequence[str]:
         """Return the Java options that use the archive; none if there is no archive."""
+        if self.path is not None:
+            # The archives that are used last are kept longest.
+            with suppress(OSError):
+                os.utime(self.path)
         return (f'-XX:SharedArchiveFile="{self.path}"', *_QUIET) if self.exists() else ()
 
 
@@ -82,11 +94,17 @@ class Recording:
             disk.delete(self._recorded)
 
     def _delete_old_archives(self) -> None:
-        """Delete the archives of other versions, and unfinished ones of recordings that were killed."""
-        with suppress(OSError):
-            newest = sorted(self._path.parent.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in newest[_MOST_KEPT:]:
-                disk.delete(path)
+        """Delete the other archives of this installation, and those of any that were not used for long.
+
+        Several installations may share the folder. None deletes what another one uses.
+        """
+        installation = f"{self._path.stem.rpartition('-')[0]}-"
+        for path in self._path.parent.glob(f"*{_SUFFIX}"):
+            with suppress(OSError):
+                unused = time.time() - path.stat().st_mtime
+                least = _UNFINISHED_SECONDS if path.name.startswith(".") else _UNUSED_SECONDS
+                if unused > least or (path.name.startswith(installation) and path != self._path):
+                    disk.delete(path)
 
 
 def default_cache() -> Path:
@@ -95,7 +113,7 @@ def default_cache() -> Path:
 
 
 def _archive_name() -> str | None:
-    """Return a file name that identifies this Spark and this Java. None if no Java is found."""
+    """Return a file name that identifies this installation of Spark, its jars and this Java. None without Java."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
@@ -103,7 +121,11 @@ def _archive_name() -> str | None:
     program, jars = Path(java).resolve(), Path(pyspark.__file__).resolve().parent / "jars"
     # Java does not use an archive if a jar has changed, even if the same one was installed again.
     about = " ".join(map(_identity_of, [program, *sorted(jars.glob("*.jar"))]))
-    return f"spark-{pyspark.__version__}-{hashlib.sha256(about.encode()).hexdigest()[:16]}{_SUFFIX}"
+    return f"spark-{_digest_of(str(jars))[:8]}-{_digest_of(about)[:16]}{_SUFFIX}"
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _identity_of(path: Path) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from oncebus.engine.folders import Folders
 from oncebus.ledger import Owner
 from oncebus.pipeline.driver import begin_query
+from oncebus.pipeline.jvm import HEAP
 from oncebus.pipeline.source import FORMAT, PipelineSource
 from oncebus.spark.ports import ClusterOpen, check_protection, is_local, protection
 from oncebus.spark.task import LedgerPlace
@@ -97,6 +98,8 @@ def pipeline_session(master: str, java_options: Sequence[str] = (), *, insecure_
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.driver.extraJavaOptions": " ".join(java_options),
+        # On a cluster, its own configuration decides.
+        **({"spark.driver.memory": HEAP} if is_local(master) else {}),
         **protection(master),
     }
     builder = SparkSession.builder.master(master).appName("oncebus pipeline")
