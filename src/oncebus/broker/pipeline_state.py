@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from oncebus.broker.accounting import Accounting
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock
@@ -31,6 +33,8 @@ class PipelineState:
         self._progress = progress
         self._ingester = ingester
         self._chores = chores
+        self.is_running: Callable[[], bool] = lambda: False
+        """Returns whether the pipeline is seen to run. The program sets it; a pipeline elsewhere is never seen."""
 
     @property
     def trouble(self) -> str | None:

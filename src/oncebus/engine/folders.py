@@ -49,6 +49,11 @@ class Folders:
         return self.data / "bodies"
 
     @property
+    def pipeline_lock(self) -> Path:
+        """Return the file that a pipeline locks while it runs."""
+        return self.data / "pipeline.lock"
+
+    @property
     def repair(self) -> Path:
         """Return the file that exists while a repair is unfinished."""
         return self.data / "repair.json"

@@ -111,7 +111,7 @@ def _is_orphan(parent: int | None) -> bool:
 @contextmanager
 def _locked(folders: Folders) -> Iterator[None]:
     """Lock the data folder against a second pipeline, until this process ends."""
-    path = folders.data / "pipeline.lock"
+    path = folders.pipeline_lock
     try:
         folders.make()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

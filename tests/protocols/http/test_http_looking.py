@@ -24,7 +24,9 @@ from tests.protocols.http.http_front import LISTENER, ROOT, SENDER, Front, in_pa
 
 def health_of(monotonic: Callable[[], float] = lambda: 1.0, **facts: Any) -> Health:
     """Return the health of a broker whose pipeline has this state."""
-    pipeline = SimpleNamespace(**{"trouble": None, "last_ingest": 0.0, "oldest_wait": 0} | facts)
+    pipeline = SimpleNamespace(
+        **{"trouble": None, "last_ingest": 0.0, "oldest_wait": 0, "is_running": lambda: False} | facts
+    )
     broker = cast(Broker, SimpleNamespace(pipeline=pipeline))
     return Health(broker, lag=30 * SECOND, heartbeat=15 * SECOND, monotonic=monotonic)
 
@@ -66,6 +68,24 @@ def test_silence_up_to_the_limit_is_healthy() -> None:
     assert health.problem() is None
     now[0] = 15.1
     assert health.problem() == "The pipeline has produced no output for 15 seconds."
+
+
+def test_the_end_of_the_pipeline_shows_at_once() -> None:
+    now, running = [1.0], [False]
+    pipeline = SimpleNamespace(trouble=None, last_ingest=0.0, oldest_wait=0, is_running=lambda: running[0])
+    broker = cast(Broker, SimpleNamespace(pipeline=pipeline))
+    health = Health(broker, lag=30 * SECOND, heartbeat=15 * SECOND, monotonic=lambda: now[0])
+    # It may run on another machine.
+    assert health.problem() is None
+    running[0] = True
+    assert health.problem() is None
+    running[0], now[0] = False, 2.0
+    assert health.problem() == "The pipeline has ended. It is starting again."
+    # It runs again, but has not worked yet.
+    running[0], now[0] = True, 3.0
+    assert health.problem() == "The pipeline has ended. It is starting again."
+    pipeline.last_ingest = 3.5
+    assert health.problem() is None
 
 
 def test_health_shows_problems_without_details() -> None:

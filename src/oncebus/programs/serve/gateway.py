@@ -31,6 +31,7 @@ from oncebus.protocols.monitoring import tracing
 from oncebus.values.durations import SECOND
 from oncebus.values.errors import OncebusError
 from oncebus.values.hosts import is_this_machine
+from oncebus.values.locks import is_locked
 from oncebus.values.settings import Settings
 from oncebus.values.threads import Threads
 
@@ -94,6 +95,7 @@ async def run_gateway(
             silent_for=settings.heartbeat_limit / SECOND + 1,
             threads=threads,
         )
+        broker.pipeline.is_running = partial(is_locked, Folders(settings.data).pipeline_lock)
         spans = None
         try:
             await _bring_up_to_date(broker, settings, wanted)

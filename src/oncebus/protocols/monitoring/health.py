@@ -1,6 +1,7 @@
 """Health: the broker is healthy if the pipeline produced output recently and no message has waited too long for it.
 
-An idle pipeline gets a pulse every few seconds, so silence always means trouble.
+An idle pipeline gets a pulse every few seconds, so silence always means trouble. A pipeline on the same machine holds a
+lock while it runs, so its end shows at once.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Health:
         self._lag = lag
         self._heartbeat = heartbeat
         self._monotonic = monotonic
+        self._was_running = False
+        self._ended_at: float | None = None
 
     def problem(self) -> str | None:
         """Return why the broker is unhealthy, or None if it is healthy.
@@ -38,6 +41,8 @@ class Health:
         """
         if self._pipeline.trouble is not None:
             return "A part of the broker is failing; the log says why."
+        if self._has_ended():
+            return "The pipeline has ended. It is starting again."
         silence = self.silence
         if silence * SECOND > self._heartbeat:
             return f"The pipeline has produced no output for {silence:.0f} seconds."
@@ -45,6 +50,14 @@ class Health:
         if waiting > self._lag:
             return f"The oldest message has waited for the pipeline for {waiting / SECOND:.0f} seconds."
         return None
+
+    def _has_ended(self) -> bool:
+        """Return whether the pipeline was seen to run, and has produced no output since it was seen to have ended."""
+        if self._pipeline.is_running():
+            self._was_running = True
+        elif self._was_running:
+            self._ended_at = self._monotonic()
+        return self._ended_at is not None and self._pipeline.last_ingest <= self._ended_at
 
     @property
     def silence(self) -> float:
