@@ -95,7 +95,7 @@ test-compat: java ## run the operator's tests on the oldest supported PySpark
 	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest \
 		-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/detection
 
-test-pythons: java ## run the fast tests and the demo on each Python that we claim, as far as they are installed
+test-pythons: java ## run the fast tests and the demo on Python 3.11, 3.12 and 3.13, as far as they are installed
 	@tools/test-pythons
 
 bench-quick: setup ## measure what matters in five minutes: broker and operator beside their rivals
