@@ -46,7 +46,7 @@ FAILED = "The service was unable to process the request; please retry the operat
 """What clients are told of an unexpected error."""
 
 
-def clip(value: object) -> str:
-    """Return the repr of a value for an error text, shortened to 100 characters."""
+def clip(value: object, most: int = 100) -> str:
+    """Return the repr of a value for an error text, shortened to `most` characters."""
     text = repr(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import hmac
 import re
 import secrets
 from collections.abc import Iterable
@@ -98,6 +99,18 @@ def rule_named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRu
     """Return the rule called `name`, else one whose name differs only in letter case, else None."""
     alike = [rule for rule in rules if rule.name.lower() == name.lower()]
     return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
+
+
+def rule_with_key(rules: Iterable[AuthorizationRule], name: str, key: str) -> AuthorizationRule | None:
+    """Return the rule called `name` that has this key, or None. An unknown name takes as long as a wrong key."""
+    given, found = key.encode("utf-8", "replace"), None
+    named: list[AuthorizationRule | None] = [rule for rule in rules if rule.name == name]
+    for rule in named or [None]:
+        keys = ("", "") if rule is None else (rule.primary_key, rule.secondary_key)
+        is_same = [hmac.compare_digest(each.encode(), given) for each in keys]
+        if rule is not None and any(is_same):
+            found = rule
+    return found
 
 
 def connection_string(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from oncebus.model.access.authorization import Grant, renew, verify
-from oncebus.model.access.authorization_rule import AuthorizationRule
+from oncebus.model.access.authorization_rule import AuthorizationRule, rule_with_key
 from oncebus.model.access.issuer import ClaimGrant, Issuer, verify_foreign
 from oncebus.model.access.jwts import looks_like_jwt, read_jwt, verify_own
 from oncebus.model.access.refusal import AccessRefused, Reason, wrong_audience
@@ -121,6 +121,10 @@ class Guard:
     def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
         """Return the current rules of the namespace."""
         return tuple(self._namespace_rules())
+
+    def rule_of(self, name: str, key: str) -> AuthorizationRule | None:
+        """Return the rule of the namespace with this name and key; None if there is none, after the same work."""
+        return rule_with_key(self._namespace_rules(), name, key)
 
     def paths_with(self, rule: str, key: str) -> list[str]:
         """Return the paths of the queues and topics that have this rule with this key."""

@@ -294,6 +294,10 @@ class Catalogue:
             entities[key] = moved
         return replace(self._next_version(entities), namespace=namespace)
 
+    def change_tags(self, tags: tuple[tuple[str, str], ...]) -> Catalogue:
+        """Return the catalogue with other tags of the namespace."""
+        return replace(self, version=self.version + 1, namespace=replace(self.namespace, tags=tags))
+
     def allow_windows(self, longest_window: int) -> Catalogue:
         """Return the same version, in which new windows may have this length at most. Existing windows stay."""
         return replace(self, namespace=replace(self.namespace, longest_window=longest_window))

@@ -72,6 +72,8 @@ def catalogue_to_json(catalogue: Catalogue) -> str:
         "tier": catalogue.namespace.tier,
         "next_id": catalogue.next_id,
     }
+    if catalogue.namespace.tags:
+        head["tags"] = dict(catalogue.namespace.tags)
     lines = ",\n".join(json.dumps(_write(entity)) for entity in catalogue.entities.values())
     return f'{json.dumps(head)[:-1]}, "entities": [\n{lines}\n]}}\n'
 
@@ -88,7 +90,7 @@ def catalogue_from_json(text: str | bytes) -> Catalogue:
         entities = [_read(each, _ENTITIES[each["is"]]) for each in document["entities"]]
         catalogue = Catalogue(
             int(document["version"]),
-            Namespace(str(document["namespace"]), Tier(document["tier"])),
+            Namespace(str(document["namespace"]), Tier(document["tier"]), tags=_read_tags(document.get("tags", {}))),
             int(document["next_id"]),
             {key_of_path(entity.path): entity for entity in entities},
         )
@@ -98,6 +100,10 @@ def catalogue_from_json(text: str | bytes) -> Catalogue:
     if len(ids) < len(entities) or len(catalogue.entities) < len(entities) or max(ids, default=0) >= catalogue.next_id:
         raise BadCatalogue("an id or a path is used twice, or an id is not below 'next_id'")
     return catalogue
+
+
+def _read_tags(tags: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(value)) for name, value in tags.items())
 
 
 def check_stored_form(entity: Entity) -> None:

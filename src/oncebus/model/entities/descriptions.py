@@ -59,6 +59,8 @@ class Namespace:
     name: str = "oncebus"
     tier: Tier = Tier.STANDARD
     longest_window: int = LONGEST_WINDOW
+    tags: tuple[tuple[str, str], ...] = ()
+    """Names with texts, as tools of Azure attach them. They have no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

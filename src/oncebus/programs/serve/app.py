@@ -23,6 +23,7 @@ from oncebus.protocols.http.worker import Worker
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.management.runtime import Observer
 from oncebus.protocols.portal import Portal
+from oncebus.protocols.signin.front import SignIn
 from oncebus.protocols.templates.front import Deployments
 from oncebus.values.errors import clip
 
@@ -60,13 +61,15 @@ def make_app(
     worker = Worker(broker.threads.own("bodies"))
     renderer = Renderer(worker)
     portal = Portal(broker, guard, limits, host, portal_names, renderer)
-    deployments = Deployments(broker, guard, limits, rules)
+    sign_in = SignIn(guard, limits, lambda: broker.catalogue.namespace.name, broker.clock.now)
+    deployments = Deployments(broker, guard, limits, rules, amqp_port)
     arm = Arm(broker, guard, limits, observer, rules, worker, amqp_port)
     atom = Atom(broker, guard, limits, observer, worker)
     messages = Front(broker, guard, limits, other_metrics, renderer, reset)
     # The first route that owns a request answers it.
     routes = [
         FrontRoute(portal.owns, portal.respond),
+        FrontRoute(sign_in.owns, sign_in.respond),
         FrontRoute(deployments.owns, deployments.respond),
         FrontRoute(arm.owns, arm.respond),
         FrontRoute(lambda scope: atom.owns(scope) and not messages.takes(scope), atom.respond),

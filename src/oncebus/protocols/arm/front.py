@@ -18,9 +18,11 @@ from oncebus.model.access import Grant, Guard, Operation
 from oncebus.model.access.scopes import host_of
 from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound, Subscription, Topic, dotnet_timespan
 from oncebus.model.entities.descriptions import forward_targets
-from oncebus.protocols.arm import reading, resources
+from oncebus.protocols.arm import hosting, reading, resources
+from oncebus.protocols.arm.absent import AbsentName, answer_absent, find_absent
 from oncebus.protocols.arm.errors import ArmRefused, answer
-from oncebus.protocols.arm.paths import ResourceKind, ResourceName, is_resource, resource_of
+from oncebus.protocols.arm.hosting import HostingKind, HostingName, find_hosting
+from oncebus.protocols.arm.paths import ResourceKind, ResourceName, is_below, is_resource, resource_of
 from oncebus.protocols.http.errors import Refused, wrong_method
 from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import page_in, query_of
@@ -33,9 +35,12 @@ from oncebus.protocols.management.changes import Change, put, put_rule
 from oncebus.protocols.management.reading import RESOURCE_WINDOW, Members, read_description
 from oncebus.protocols.management.rules import read_rule
 from oncebus.protocols.management.runtime import Observer
+from oncebus.protocols.management.writing import GROUP
 from oncebus.values.errors import clip
 
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
+_HAS_VERSION = re.compile(rb"(?:^|&)api-version=[0-9]{4}-[0-9]{2}-[0-9]{2}", re.IGNORECASE)
+_HOSTING_METHODS = {HostingKind.GROUP: ("GET", "HEAD", "PUT", "PATCH"), HostingKind.REGISTER: ("POST",)}
 
 
 class _Does(NamedTuple):
@@ -98,8 +103,12 @@ class Arm:
 
     @staticmethod
     def owns(scope: Scope) -> bool:
-        """Return whether a path is one of the Resource Manager's."""
-        return is_resource(scope["raw_path"])
+        """Return whether a request is for the Resource Manager.
+
+        An entity may be called `subscriptions` too. The administration clients ask for it with another form of version.
+        """
+        is_around = find_hosting(scope["raw_path"]) is not None or is_below(scope["raw_path"])
+        return is_resource(scope["raw_path"]) or (is_around and _HAS_VERSION.search(scope["query_string"]) is not None)
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
@@ -120,6 +129,10 @@ class Arm:
                 "InvalidApiVersionParameter",
                 f"The api-version {clip(version)} is not valid. Write it like '2024-01-01'.",
             )
+        if (around := find_hosting(request.scope["raw_path"])) is not None:
+            return self._answer_hosting(request, around, grant)
+        if (absent := find_absent(request.scope["raw_path"])) is not None:
+            return await self._answer_absent(request, absent, grant)
         target = self._resolve_tildes(resource_of(request.scope["raw_path"]))
         methods = self._table[target.resource]
         does = methods.get(request.method)
@@ -146,6 +159,25 @@ class Arm:
         body = await request.read_whole(self._limits.description_bytes, self._limits.body_seconds)
         return await self._worker.run(request.key, len(body), lambda: reading.read_object(body))
 
+    def _answer_hosting(self, request: HttpRequest, target: HostingName, grant: Grant) -> Response:
+        """Answer a request about what surrounds the namespace. Any valid token may know it, except the namespace."""
+        methods = _HOSTING_METHODS.get(target.kind, ("GET",))
+        if request.method not in methods:
+            raise wrong_method(request.method, methods)
+        if target.kind is not HostingKind.RESOURCES:
+            return _json(hosting.describe(target))
+        self._guard.require(grant, Operation.NAMESPACE_INFO, "")
+        group = f"/resourceGroups/{target.group or GROUP}/providers/Microsoft.ServiceBus"
+        own = ResourceName(ResourceKind.NAMESPACE, None, f"/subscriptions/{target.subscription}{group}")
+        return _json({"value": [self._namespace_resource(request, own)]})
+
+    async def _answer_absent(self, request: HttpRequest, target: AbsentName, grant: Grant) -> Response:
+        operations = {"GET": Operation.NAMESPACE_INFO, "DELETE": Operation.DELETE_ENTITY}
+        self._guard.require(grant, operations.get(request.method, Operation.UPDATE_ENTITY), "")
+        self._check_namespace(target.namespace, 404, "ResourceNotFound", "could not be found")
+        content = answer_absent(target, request.method, await self._body(request))
+        return Response(status_code=204) if content is None else _json(content)
+
     # The namespace
 
     async def _list_namespaces(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
@@ -155,11 +187,14 @@ class Arm:
         return _json(self._namespace_resource(request, target))
 
     async def _put_namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
-        tier = reading.read_tier(await self._body(request))
+        body = await self._body(request)
+        tier, tags = reading.read_tier(body), reading.read_tags(body)
         self._check_namespace(target, 409, "Conflict", "cannot be created")
 
         def how(catalogue: Catalogue, _: int) -> Catalogue:
-            return catalogue if tier in (None, catalogue.namespace.tier) else catalogue.change_tier(tier)
+            if tier is not None and tier is not catalogue.namespace.tier:
+                catalogue = catalogue.change_tier(tier)
+            return catalogue if tags in (None, catalogue.namespace.tags) else catalogue.change_tags(tags)
 
         await self._broker.change(how)
         return _json(self._namespace_resource(request, target))

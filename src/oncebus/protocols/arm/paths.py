@@ -24,6 +24,9 @@ from oncebus.protocols.management.authorization_rules import RulesOwner
 from oncebus.protocols.management.writing import GROUP
 from oncebus.values.errors import clip
 
+LONGEST_SHOWN = 1000
+"""Characters of a path in an error text. Ids are long, and what is wrong is at their end."""
+
 
 class ResourceKind(enum.Enum):
     """The kind of resource that a path names."""
@@ -86,6 +89,11 @@ def is_resource(raw_path: bytes) -> bool:
     return _ANY.fullmatch(raw_path.decode("latin-1")) is not None
 
 
+def is_below(raw_path: bytes) -> bool:
+    """Return whether a path begins as those of subscriptions, tenants and providers do."""
+    return raw_path[1:].partition(b"/")[0].lower() in (b"subscriptions", b"tenants", b"providers")
+
+
 def resource_of(raw_path: bytes) -> ResourceName:
     """Parse the path of a request. Raises `ArmRefused`."""
     text = raw_path.removesuffix(b"/").decode("latin-1")
@@ -95,7 +103,7 @@ def resource_of(raw_path: bytes) -> ResourceName:
             parts = {name: "/".join(segments_of(part.encode("latin-1"))) for name, part in match.groupdict().items()}
             return ResourceName(resource, kind, **parts | {"scope": _with_group(parts["scope"])})
     path = "/" + "/".join(segments_of(raw_path))
-    raise ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {clip(path)}.")
+    raise ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {clip(path, LONGEST_SHOWN)}.")
 
 
 def _with_group(scope: str) -> str:

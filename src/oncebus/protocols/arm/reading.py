@@ -21,7 +21,6 @@ _HOSTING = {
     "publicnetworkaccess",
     "premiummessagingpartitions",
     "platformcapabilities",
-    "geodatareplication",
     "ipaddresstype",
     "alternatename",
     "provisioningstate",
@@ -31,6 +30,11 @@ _HOSTING = {
     "servicebusendpoint",
     "metricid",
 }
+
+
+_PROMISES = {"encryption", "privateendpointconnections", "disablelocalauth", "geodatareplication"}
+MOST_TAGS, LONGEST_TAG_NAME, LONGEST_TAG = 50, 512, 256
+"""Limits of a namespace's tags. They are the Resource Manager's."""
 
 
 def read_object(body: bytes) -> Members:
@@ -66,23 +70,38 @@ def read_window(properties: Members, kind: EntityKind) -> int | None:
 def read_tier(body: Members) -> Tier | None:
     """Return the tier in the description of a namespace, or None. Raises `BadRequest`."""
     properties = properties_of(body, "sku", "identity", "etag")
-    check_known(properties, _HOSTING | {"encryption", "privateendpointconnections", "disablelocalauth"})
-    for name in ("encryption", "privateendpointconnections", "disablelocalauth"):
-        # Ignoring these silently would promise security that does not exist.
+    check_known(properties, _HOSTING | _PROMISES)
+    for name in _PROMISES:
+        # Ignoring these silently would promise what does not exist.
         if properties.get(name):
             written = properties.written[name]
             raise BadRequest(f"The property {clip(written)} has value {clip(properties[name])}. It is not supported.")
     sku = members_of(body.get("sku", {}), "The member 'sku'")
     check_known(sku, ("name", "tier", "capacity"))
-    names = {str(sku[key]).lower() for key in ("name", "tier") if key in sku}
-    if len(names) > 1:
-        raise BadRequest(f"The name and the tier of the sku differ: {', '.join(sorted(names))}.")
+    # The name wins, because az sends a new name with the old tier.
+    name = next((sku[key] for key in ("name", "tier") if key in sku), None)
     for tier in Tier:
-        if names == {tier.lower()}:
+        if name is not None and str(name).lower() == tier.lower():
             return tier
-    if names:
-        raise BadRequest(f"The sku has the name {clip(names.pop())}. Not one of {', '.join(Tier)}.")
+    if name is not None:
+        raise BadRequest(f"The sku has the name {clip(name)}. Not one of {', '.join(Tier)}.")
     return None
+
+
+def read_tags(body: Members) -> tuple[tuple[str, str], ...] | None:
+    """Return the tags in the description of a namespace, or None if it has none. Raises `BadRequest`."""
+    tags = body.get("tags")
+    if tags is None:
+        return None
+    if not isinstance(tags, dict) or len(tags) > MOST_TAGS:
+        raise BadRequest(f"The member 'tags' has value {clip(tags)}. Not an object with at most {MOST_TAGS} texts.")
+    for name, value in tags.items():
+        if not isinstance(value, str) or len(value) > LONGEST_TAG or not 0 < len(name) <= LONGEST_TAG_NAME:
+            raise BadRequest(
+                f"The tag {clip(name)} has value {clip(value)}. A tag is a text of at most {LONGEST_TAG} characters, "
+                f"and its name has 1 to {LONGEST_TAG_NAME}."
+            )
+    return tuple(tags.items())
 
 
 def read_rule_rights(body: Members) -> Rights:

@@ -39,7 +39,7 @@ def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: in
     name = catalogue.namespace.name
     return {
         **_envelope(f"{target.scope}/namespaces/{name}", name, _TYPE),
-        "tags": {},
+        "tags": dict(catalogue.namespace.tags),
         "sku": sku,
         "properties": {
             "provisioningState": "Succeeded",

@@ -85,6 +85,15 @@ def without_comments(text: str) -> str:
     return _TEXT_OR_COMMENT.sub(blank, text)
 
 
+def quote_member(text: str, name: str) -> str:
+    """Return the text of a document with quotes around one member's name, where they are missing.
+
+    az sends the member `template` without them.
+    """
+    bare = re.compile(rf"{_TEXT_OR_COMMENT.pattern}|\b{re.escape(name)}(?=\s*+:)", re.DOTALL)
+    return bare.sub(lambda match: f'"{name}"' if match[0] == name else match[0], text)
+
+
 def is_object(value: object) -> TypeGuard[Object]:
     """Return whether a value is a JSON object."""
     return isinstance(value, dict)

@@ -12,6 +12,8 @@ from oncebus.protocols.management.properties import PROPERTIES, RESOURCE_FIELDS,
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 """The Azure subscription of the namespace, if the client names none. It stands for "this broker"."""
+TENANT = "00000000-0000-0000-0000-000000000000"
+"""The tenant of the subscription."""
 GROUP = "local"
 """The resource group of the namespace, if the client names none."""
 LOCATION = "local"

@@ -6,7 +6,7 @@ depend on the failed one do not report it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -82,6 +82,7 @@ class Evaluator:
         deployment: Deployment,
         problems: Problems,
         budget: StepBudget | None = None,
+        at_run_time: Iterable[Function] = (),
     ) -> None:
         self.loops = Loops()
         self.problems = problems
@@ -101,6 +102,8 @@ class Evaluator:
         )
         self._lazy = {function.name.lower(): function for function in lazy}
         """Functions that get the trees of their arguments, because they do not evaluate all of them."""
+        self._at_run_time = {function.name.lower(): function for function in at_run_time}
+        """Functions that read the deployed resources. Only outputs may call them."""
 
     # Values as the template writes them
 
@@ -238,7 +241,7 @@ class Evaluator:
 
     def _call(self, call: Call) -> Value:
         name = call.name.lower()
-        function = self._lazy.get(name) or FUNCTIONS.get(name)
+        function = self._lazy.get(name) or FUNCTIONS.get(name) or self._at_run_time.get(name)
         if function is None:
             raise self._unknown(call.name)
         function.check_count(len(call.arguments))
@@ -257,7 +260,10 @@ class Evaluator:
 
     def _unknown(self, name: str) -> Fault:
         if name.lower() in _AT_RUN_TIME or name.lower().startswith("list"):
-            return Fault(f"The function '{name}' reads the deployed resources; such functions are not supported.")
+            return Fault(
+                f"The function '{name}' reads the deployed resources. "
+                "Of such functions, only reference and listKeys are supported, and only in outputs."
+            )
         if name.lower() in _LAMBDAS:
             return Fault(f"The function '{name}' takes functions as arguments; such functions are not supported.")
         known = FUNCTIONS | self._lazy

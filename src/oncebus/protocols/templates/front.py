@@ -5,8 +5,11 @@
     POST  …/deployments/{name}/validate                                                                     checks only
     POST  /subscriptions/{s}/resourceGroups/{g}/exportTemplate                                              exports
 
+    GET   …/deployments[/{name}]        HEAD, DELETE …/{name}       POST …/{name}/exportTemplate, …/{name}/cancel
+    GET   …/deployments/{name}/operations[/{id}]                                                     what was done
+
 The body of the first three is {"properties": {"mode": "Incremental", "template": {…}, "parameters": {…}}}. A deployment
-is complete when its response arrives. It is not stored, so it cannot be queried later.
+is complete when its response arrives. The newest ones are kept in memory.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from starlette.types import Scope
 
 from oncebus.broker.broker import Broker
 from oncebus.model.access import Guard, Operation
+from oncebus.model.access.scopes import host_of
 from oncebus.protocols.arm import errors
 from oncebus.protocols.arm.errors import ArmRefused, bad_content
 from oncebus.protocols.http.errors import Refused, wrong_method
@@ -33,12 +37,22 @@ from oncebus.protocols.http.times import iso8601
 from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.management.changes import PlanOutdated, apply
 from oncebus.protocols.management.difference import Effect, ResourceChange, changes_of
-from oncebus.protocols.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.protocols.management.documents import (
+    LARGEST,
+    Object,
+    find,
+    is_object,
+    kind_of,
+    parse_document,
+    quote_member,
+)
 from oncebus.protocols.management.planning import Plan
-from oncebus.protocols.management.problems import Fault, FileRefused
+from oncebus.protocols.management.problems import Fault, FileRefused, Problems
 from oncebus.protocols.templates.export import export
-from oncebus.protocols.templates.scope import Deployment, Value
-from oncebus.protocols.templates.template import plan_template
+from oncebus.protocols.templates.history import History, Made
+from oncebus.protocols.templates.outputs import Deployed, KeysOf, keys_in_json
+from oncebus.protocols.templates.scope import Deployment, StepBudget, Value
+from oncebus.protocols.templates.template import plan_template, read_outputs
 from oncebus.values.errors import clip
 
 MOST_ATTEMPTS = 5
@@ -51,16 +65,17 @@ MOST_WAITING = 8
 _TYPE = "Microsoft.Resources/deployments"
 _PATH = re.compile(
     rb"/subscriptions/(?P<subscription>[^/]+)/resourcegroups/(?P<group>[^/]+)/"
-    rb"(?:providers/microsoft\.resources/deployments/(?P<name>[^/]+)(?P<action>/whatif|/validate)?|exporttemplate)/?",
+    rb"(?:providers/microsoft\.resources/deployments(?:/(?P<name>[^/]+)"
+    rb"(?P<action>/whatif|/validate|/cancel|/exporttemplate|/operations(?:/(?P<operation>[^/]+))?)?)?"
+    rb"|(?P<export>exporttemplate))/?",
     re.IGNORECASE,
 )
 
 
-Made = TypeVar("Made")
+Done = TypeVar("Done")
 
 
 class _Does(NamedTuple):
-    method: str
     operation: Operation
     handler: Callable[[HttpRequest, Deployment], Awaitable[Response]]
 
@@ -74,19 +89,32 @@ class Deployments:
         guard: Guard,
         limits: Limits,
         rules: AuthorizationRules,
+        amqp_port: int | None = None,
     ) -> None:
         self._broker = broker
         self._guard = guard
         self._limits = limits
         self._rules = rules
+        self._amqp_port = amqp_port
+        self._history = History()
         # With a thread of its own, a slow template delays other templates only.
         self._thread = broker.threads.own("templates")
         self._waiting = 0
-        self._table = {
-            "": _Does("PUT", Operation.DEPLOY, self._deploy),
-            "/whatif": _Does("POST", Operation.DEPLOY, self._what_if),
-            "/validate": _Does("POST", Operation.DEPLOY, self._validate),
-            "export": _Does("POST", Operation.EXPORT, self._export),
+        made = Operation.DEPLOY
+        self._table: dict[str, dict[str, _Does]] = {
+            "deployments": {"GET": _Does(made, self._list)},
+            "": {
+                "PUT": _Does(made, self._deploy),
+                "GET": _Does(made, self._show),
+                "HEAD": _Does(made, self._exists),
+                "DELETE": _Does(made, self._forget),
+            },
+            "/whatif": {"POST": _Does(made, self._what_if)},
+            "/validate": {"POST": _Does(made, self._validate)},
+            "/cancel": {"POST": _Does(made, self._cancel)},
+            "/exporttemplate": {"POST": _Does(made, self._show_template)},
+            "/operations": {"GET": _Does(made, self._operations)},
+            "export": {"POST": _Does(Operation.EXPORT, self._export)},
         }
 
     @staticmethod
@@ -101,47 +129,99 @@ class Deployments:
     async def _respond(self, request: HttpRequest) -> Response:
         grant = await admit(request, self._guard, self._limits)
         action, deployment = _target_of(request.scope["raw_path"])
-        does = self._table[action]
-        if request.method != does.method:
-            raise wrong_method(request.method, [does.method])
+        does = self._table[action].get(request.method)
+        if does is None:
+            raise wrong_method(request.method, self._table[action])
         self._guard.require(grant, does.operation, "")
         return await does.handler(request, deployment)
 
     async def _deploy(self, request: HttpRequest, deployment: Deployment) -> Response:
-        template, given = await self._template(request)
+        template, given, size = await self._template(request)
+        keys_of = self._keys_of(request)
         for _ in range(MOST_ATTEMPTS):
             planned = await self._plan(template, given, deployment)
+            # An output that cannot be evaluated is found before anything is changed.
+            await self._outputs(template, given, deployment, self._planned(planned, keys_of))
             try:
                 await apply(planned, self._broker, self._rules)
             except PlanOutdated:
                 continue
+            rules = tuple(self._rules.of(None))
+            outputs = await self._outputs(template, given, deployment, Deployed(planned.after, rules, keys_of))
             result = self._result(planned, deployment)
-            changes = result["changes"]
-            return _json(
-                {
-                    "id": f"{deployment.group_id}/providers/{_TYPE}/{deployment.name}",
-                    "name": deployment.name,
-                    "type": _TYPE,
-                    "properties": {
-                        "provisioningState": "Succeeded",
-                        "mode": "Incremental",
-                        "timestamp": iso8601(self._broker.clock.now()),
-                        "outputs": {},
-                        "outputResources": [{"id": each["resourceId"]} for each in changes if "after" in each],
-                        **result,
-                    },
-                }
-            )
+            ids = [each["resourceId"] for each in result["changes"] if "after" in each]
+            answer = {
+                "id": f"{deployment.group_id}/providers/{_TYPE}/{deployment.name}",
+                "name": deployment.name,
+                "type": _TYPE,
+                "properties": {
+                    "provisioningState": "Succeeded",
+                    "mode": "Incremental",
+                    "timestamp": iso8601(self._broker.clock.now()),
+                    "outputs": outputs,
+                    "outputResources": [{"id": each} for each in ids],
+                    **result,
+                },
+            }
+            operations = [_operation(answer, at, id) for at, id in enumerate(ids, start=1)]  # noqa: A001
+            self._history.add(deployment.group, deployment.name, Made(answer, template, operations, size))
+            return _json(answer)
         raise ArmRefused(409, "DeploymentActive", "Other changes to the namespace kept interfering. Deploy again.")
 
     async def _what_if(self, request: HttpRequest, deployment: Deployment) -> Response:
-        planned = await self._plan(*await self._template(request), deployment)
+        template, given, _ = await self._template(request)
+        planned = await self._plan(template, given, deployment)
         return _json({"status": "Succeeded", "properties": self._result(planned, deployment)})
 
     async def _validate(self, request: HttpRequest, deployment: Deployment) -> Response:
-        planned = await self._plan(*await self._template(request), deployment)
+        template, given, _ = await self._template(request)
+        planned = await self._plan(template, given, deployment)
+        keys_of = self._keys_of(request)
+        await self._outputs(template, given, deployment, self._planned(planned, keys_of))
         diagnostics = self._result(planned, deployment)["diagnostics"]
         return _json({"properties": {"provisioningState": "Succeeded", "diagnostics": diagnostics}})
+
+    # Deployments that were made
+
+    async def _list(self, _: HttpRequest, deployment: Deployment) -> Response:
+        return _json({"value": [made.answer for made in self._history.of(deployment.group)]})
+
+    async def _show(self, _: HttpRequest, deployment: Deployment) -> Response:
+        return _json(self._made(deployment).answer)
+
+    async def _exists(self, _: HttpRequest, deployment: Deployment) -> Response:
+        self._made(deployment)
+        return Response(status_code=204)
+
+    async def _forget(self, _: HttpRequest, deployment: Deployment) -> Response:
+        self._history.remove(deployment.group, deployment.name)
+        return Response(status_code=204)
+
+    async def _show_template(self, _: HttpRequest, deployment: Deployment) -> Response:
+        return _json({"template": self._made(deployment).template})
+
+    async def _cancel(self, _: HttpRequest, deployment: Deployment) -> Response:
+        self._made(deployment)
+        text = f"The deployment '{deployment.name}' cannot be cancelled: it is complete."
+        raise ArmRefused(409, "DeploymentCannotBeCancelled", text)
+
+    async def _operations(self, request: HttpRequest, deployment: Deployment) -> Response:
+        operations, wanted = self._made(deployment).operations, _operation_in(request.scope["raw_path"])
+        if wanted is None:
+            return _json({"value": operations})
+        for operation in operations:
+            if operation["operationId"] == wanted:
+                return _json(operation)
+        text = f"The operation {clip(wanted)} of the deployment '{deployment.name}' could not be found."
+        raise ArmRefused(404, "DeploymentOperationNotFound", text)
+
+    def _made(self, deployment: Deployment) -> Made:
+        made = self._history.get(deployment.group, deployment.name)
+        if made is None:
+            raise ArmRefused(404, "DeploymentNotFound", f"Deployment '{deployment.name}' could not be found.")
+        return made
+
+    # What requests contain
 
     async def _export(self, request: HttpRequest, _: Deployment) -> Response:
         # The body selects resources of the group. It has no effect: the only namespace is always exported as a whole.
@@ -156,9 +236,9 @@ class Deployments:
             }
         return _json(answer)
 
-    async def _template(self, request: HttpRequest) -> tuple[Value, Value]:
-        """Return the template and the parameter values in a request."""
-        body = await self._body(request)
+    async def _template(self, request: HttpRequest) -> tuple[Value, Value, int]:
+        """Return the template and the parameter values in a request, and its size."""
+        body, size = await self._body(request)
         properties = find(body, "properties")
         if not is_object(properties):
             raise bad_content(f"The member 'properties' is {kind_of(properties)}. Not an object.")
@@ -171,17 +251,36 @@ class Deployments:
         if find(properties, "template") is None:
             raise bad_content("The member 'template' is missing.")
         values = find(properties, "parameters")
-        return find(properties, "template"), {} if values is None else values
+        return find(properties, "template"), {} if values is None else values, size
 
-    async def _body(self, request: HttpRequest) -> Object:
+    async def _body(self, request: HttpRequest) -> tuple[Object, int]:
         body = await request.read_whole(LARGEST, self._limits.body_seconds)
         try:
-            content = await self._in_thread(lambda _: parse_document(body or b"{}"))
+            content = await self._in_thread(lambda _: _parse(body or b"{}"))
         except Fault as error:
             raise bad_content(f"The body of the request is not JSON: {error}") from None
         if not is_object(content):
             raise bad_content(f"The body of the request is {kind_of(content)}. Not an object.")
-        return content
+        return content, len(body)
+
+    def _planned(self, planned: Plan, keys_of: KeysOf) -> Deployed:
+        """Return the resources as they will be. New rules of the namespace do not have their final keys yet."""
+        return Deployed(planned.after, planned.authorizations or tuple(self._rules.of(None)), keys_of)
+
+    def _keys_of(self, request: HttpRequest) -> KeysOf:
+        host = host_of(request.named_host or self._broker.catalogue.namespace.name)
+        return keys_in_json(host, self._amqp_port, request.scope["scheme"] == "http")
+
+    async def _outputs(self, template: Value, given: Value, deployment: Deployment, deployed: Deployed) -> Object:
+        """Return the outputs of a template. Raises `FileRefused` with all their problems."""
+
+        def work(is_late: Callable[[], bool]) -> Object:
+            problems = Problems()
+            outputs = read_outputs(template, given, problems, deployed, deployment, StepBudget(is_late=is_late))
+            problems.check()
+            return outputs
+
+        return await self._in_thread(work)
 
     async def _plan(self, template: Value, given: Value, deployment: Deployment) -> Plan:
         rules = self._rules.changeable()
@@ -194,7 +293,7 @@ class Deployments:
 
         return await self._in_thread(work)
 
-    async def _in_thread(self, work: Callable[[Callable[[], bool]], Made]) -> Made:
+    async def _in_thread(self, work: Callable[[Callable[[], bool]], Done]) -> Done:
         """Return the result of `work`, which runs in a thread.
 
         `work` gets a function that returns whether the deadline has passed.
@@ -249,8 +348,42 @@ def _target_of(raw_path: bytes) -> tuple[str, Deployment]:
     match = _PATH.fullmatch(raw_path)
     assert match is not None
     texts = {name: unquote((text or b"").decode("latin-1")) for name, text in match.groupdict().items()}
-    action = texts["action"].lower() if match["name"] is not None else "export"
+    action = "export" if match["export"] else "deployments"
+    if match["name"] is not None:
+        action = "/operations" if match["operation"] is not None else texts["action"].lower()
     return action, Deployment(texts["name"], texts["subscription"], texts["group"])
+
+
+def _operation_in(raw_path: bytes) -> str | None:
+    match = _PATH.fullmatch(raw_path)
+    return unquote(match["operation"].decode("latin-1")) if match is not None and match["operation"] else None
+
+
+def _operation(answer: Object, number: int, resource: str) -> Object:
+    """Return what a deployment did to one resource."""
+    return {
+        "id": f"{answer['id']}/operations/{number}",
+        "operationId": str(number),
+        "properties": {
+            "provisioningOperation": "Create",
+            "provisioningState": "Succeeded",
+            "timestamp": answer["properties"]["timestamp"],
+            "statusCode": "OK",
+            "targetResource": {"id": resource},
+        },
+    }
+
+
+def _parse(body: bytes) -> Value:
+    try:
+        return parse_document(body)
+    except Fault:
+        try:
+            return parse_document(quote_member(body.decode("utf-8-sig"), "template"))
+        except (Fault, UnicodeDecodeError):
+            pass
+        # The text as it came has the better error.
+        raise
 
 
 def _write_change(change: ResourceChange, scope: str) -> Object:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from oncebus.protocols.management.problems import AlreadyReported, Fault
-from oncebus.protocols.management.writing import GROUP, LOCATION, SUBSCRIPTION
+from oncebus.protocols.management.writing import GROUP, LOCATION, SUBSCRIPTION, TENANT
 
 MOST_COST = 2_000_000
 """The maximum cost of evaluating a template: about a second of work.
@@ -18,8 +18,6 @@ it, and one for every eight characters.
 """
 
 _STEPS_BETWEEN_CHECKS = 1000
-
-_TENANT = "00000000-0000-0000-0000-000000000000"
 
 Value = Any
 """A JSON value."""
@@ -54,7 +52,7 @@ class Deployment:
         return {
             "id": f"/subscriptions/{self.subscription}",
             "subscriptionId": self.subscription,
-            "tenantId": _TENANT,
+            "tenantId": TENANT,
             "displayName": "Oncebus",
         }
 

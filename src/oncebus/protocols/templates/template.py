@@ -11,6 +11,8 @@ from oncebus.protocols.management.planning import Plan, plan
 from oncebus.protocols.management.problems import Problems, member
 from oncebus.protocols.management.wanted import Wanted
 from oncebus.protocols.templates.evaluation import Evaluator
+from oncebus.protocols.templates.functions import Function
+from oncebus.protocols.templates.outputs import Deployed, evaluate_outputs
 from oncebus.protocols.templates.parameters import Parameters
 from oncebus.protocols.templates.reading import ResourceReader
 from oncebus.protocols.templates.resources import Resources
@@ -31,19 +33,13 @@ def read_template(
 
     Parameter values are {"name": {"value": …}}.
 
-    Each problem is added to `problems`. The template's outputs are ignored.
+    Each problem is added to `problems`. `read_outputs` reads the template's outputs.
     """
     deployment = deployment or Deployment()
     template = _object(template, "The template is", problems)
-    declared, variables = _section(template, "parameters", problems), _section(template, "variables", problems)
-    if len(variables) > MOST_VARIABLES:
-        problems.add("variables", f"There are {len(variables)} variables; {MOST_VARIABLES} is the limit.")
+    evaluator = _evaluator(template, given, problems, deployment, budget)
+    if evaluator is None:
         return Wanted(is_complete=False)
-    evaluator = Evaluator(variables, lambda name: parameters.get(name), deployment, problems, budget)
-    values = _object(given, "The values of the parameters are", problems)
-    parameters = Parameters(declared, values, evaluator.require_value, problems)
-    parameters.check()
-    evaluator.check_variables()
     written: Value = find(template, "resources")
     if written is None:
         if template:
@@ -52,6 +48,46 @@ def read_template(
     resources = Resources(evaluator, deployment, problems)
     found = resources.read(written)
     return ResourceReader(problems).read(found, is_complete=resources.is_complete)
+
+
+def read_outputs(
+    template: Value,
+    given: Value,
+    problems: Problems,
+    deployed: Deployed,
+    deployment: Deployment | None = None,
+    budget: StepBudget | None = None,
+) -> Object:
+    """Return the outputs of a template, with their types, once its resources are `deployed`. Records each problem."""
+    template = _object(template, "The template is", problems)
+    if find(template, "outputs") is None:
+        return {}
+    evaluator = _evaluator(template, given, problems, deployment or Deployment(), budget, deployed.functions)
+    return {} if evaluator is None else evaluate_outputs(find(template, "outputs"), evaluator, problems)
+
+
+def _evaluator(
+    template: Object,
+    given: Value,
+    problems: Problems,
+    deployment: Deployment,
+    budget: StepBudget | None,
+    at_run_time: Iterable[Function] = (),
+) -> Evaluator | None:
+    """Return what evaluates the expressions of a template, after its parameters and variables are checked.
+
+    None if there are too many variables.
+    """
+    declared, variables = _section(template, "parameters", problems), _section(template, "variables", problems)
+    if len(variables) > MOST_VARIABLES:
+        problems.add("variables", f"There are {len(variables)} variables; {MOST_VARIABLES} is the limit.")
+        return None
+    evaluator = Evaluator(variables, lambda name: parameters.get(name), deployment, problems, budget, at_run_time)
+    values = _object(given, "The values of the parameters are", problems)
+    parameters = Parameters(declared, values, evaluator.require_value, problems)
+    parameters.check()
+    evaluator.check_variables()
+    return evaluator
 
 
 def plan_template(
