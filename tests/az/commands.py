@@ -48,25 +48,26 @@ _NAMESPACE = [
     Command("servicebus namespace list", ["oncebus"]),
     Command("servicebus namespace list -g any", ["oncebus"]),
     Command(
-        f"servicebus namespace create {N} --sku Premium --tags team=orders", {"name": "oncebus", "tags": {"team": "orders"}}
+        f"servicebus namespace create {N} --sku Premium --tags team=orders",
+        {"name": "oncebus", "tags": {"team": "orders"}},
     ),
-    Command(f"servicebus namespace update {N} --sku Standard", {"sku": {"name": "Standard"}, "tags": {"team": "orders"}}),
+    Command(
+        f"servicebus namespace update {N} --sku Standard", {"sku": {"name": "Standard"}, "tags": {"team": "orders"}}
+    ),
     Command(f"servicebus namespace update {N} --tags a=b", {"tags": {"a": "b"}}),
     Command(f"servicebus namespace wait {N} --created"),
     *_rules("namespace", NS),
     Command(f"servicebus namespace delete {N}", refused="cannot be deleted"),
-    Command(
-        f"servicebus namespace failover {NS} --primary-location here", refused="not supported"
-    ),
+    Command(f"servicebus namespace failover {NS} --primary-location here", refused="not supported"),
     Command(f"servicebus namespace identity assign {NS} --system-assigned", refused="not supported"),
-    Command(f"servicebus namespace identity remove {NS} --system-assigned", refused="no identity|not supported|None"),
+    Command(f"servicebus namespace identity remove {NS} --system-assigned", refused="'identity'"),
     Command(
         f"servicebus namespace encryption add {NS} --encryption-config key-name=k key-vault-uri=https://v.example.org",
         refused="not supported",
     ),
     Command(
         f"servicebus namespace encryption remove {NS} --encryption-config key-name=k key-vault-uri=https://v.example.org",
-        refused="",
+        refused="'encryption'",
     ),
     Command(
         f"servicebus namespace replica add {NS} --geo-data-replication-config role-type=Secondary location-name=there",
@@ -74,7 +75,7 @@ _NAMESPACE = [
     ),
     Command(
         f"servicebus namespace replica remove {NS} --geo-data-replication-config role-type=Secondary location-name=there",
-        refused="",
+        refused="'geoDataReplication'",
     ),
     Command(f"servicebus namespace network-rule-set show {N}", {"name": "default", "defaultAction": "Allow"}),
     Command(f"servicebus namespace network-rule-set list {NS}", ["default"]),
@@ -84,11 +85,17 @@ _NAMESPACE = [
         f"servicebus namespace network-rule-set ip-rule add {N} --ip-rule ip-address=10.0.0.1 action=Allow",
         refused="not supported",
     ),
-    Command(f"servicebus namespace network-rule-set ip-rule remove {N} --ip-rule ip-address=10.0.0.1", {"name": "default"}),
     Command(
-        f"servicebus namespace network-rule-set virtual-network-rule add {N} --subnet {ID}/x/y", refused="not supported"
+        f"servicebus namespace network-rule-set ip-rule remove {N} --ip-rule ip-address=10.0.0.1", {"name": "default"}
     ),
-    Command(f"servicebus namespace network-rule-set virtual-network-rule remove {N} --subnet {ID}/x/y", {"name": "default"}),
+    Command(
+        f"servicebus namespace network-rule-set virtual-network-rule add {N} --subnet id={ID}/x/y",
+        refused="not supported",
+    ),
+    Command(
+        f"servicebus namespace network-rule-set virtual-network-rule remove {N} --subnet id={ID}/x/y",
+        {"name": "default"},
+    ),
     Command(f"servicebus namespace private-link-resource show {NS}", {"value": []}),
     Command(f"servicebus namespace private-endpoint-connection list {NS}", []),
     Command(f"servicebus namespace private-endpoint-connection show {NS} --name x", refused="could not be found"),
@@ -157,9 +164,13 @@ _RECOVERY = [
     Command(f"servicebus georecovery-alias fail-over {NS} --alias pair", refused="could not be found"),
     Command(f"servicebus georecovery-alias delete {NS} --alias pair"),
     Command(f"servicebus georecovery-alias authorization-rule list {NS} --alias pair", refused="could not be found"),
-    Command(f"servicebus georecovery-alias authorization-rule show {NS} --alias pair --name app", refused="could not be found"),
     Command(
-        f"servicebus georecovery-alias authorization-rule keys list {NS} --alias pair --name app", refused="could not be found"
+        f"servicebus georecovery-alias authorization-rule show {NS} --alias pair --name app",
+        refused="could not be found",
+    ),
+    Command(
+        f"servicebus georecovery-alias authorization-rule keys list {NS} --alias pair --name app",
+        refused="could not be found",
     ),
     Command(
         f"servicebus migration start {N} --target-namespace {ID}2 --post-migration-name other", refused="not supported"
@@ -174,7 +185,9 @@ _RECOVERY = [
 
 _D = "-g any --name one"
 _DEPLOYMENT = [
-    Command(f"deployment group validate {_D} --template-file TEMPLATE", {"properties": {"provisioningState": "Succeeded"}}),
+    Command(
+        f"deployment group validate {_D} --template-file TEMPLATE", {"properties": {"provisioningState": "Succeeded"}}
+    ),
     Command(f"deployment group what-if {_D} --template-file TEMPLATE --no-pretty-print", {"status": "Succeeded"}),
     Command(
         f"deployment group create {_D} --template-file TEMPLATE --parameters window=PT1H",

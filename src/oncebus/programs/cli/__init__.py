@@ -25,6 +25,7 @@ COMMANDS = {
     "topic": "entities",
     "subscription": "entities",
     "rule": "rule",
+    "authorization-rule": "authorization_rule",
     "send": "messages",
     "receive": "messages",
     "peek": "messages",

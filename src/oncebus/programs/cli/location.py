@@ -146,6 +146,10 @@ class Management:
         """Create a resource of the namespace or replace its properties. Return the resource."""
         return self.client.ask_json("PUT", self._url(path), {"properties": properties})
 
+    def post(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Run an operation on a resource of the namespace. Return its answer."""
+        return self.client.ask_json("POST", self._url(path), content)
+
     def delete(self, path: str) -> bool:
         """Delete a resource of the namespace. Return whether it existed."""
         return self.client.ask("DELETE", self._url(path)).status != 204

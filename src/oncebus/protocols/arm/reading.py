@@ -71,6 +71,9 @@ def read_tier(body: Members) -> Tier | None:
     """Return the tier in the description of a namespace, or None. Raises `BadRequest`."""
     properties = properties_of(body, "sku", "identity", "etag")
     check_known(properties, _HOSTING | _PROMISES)
+    kind = members_of(body.get("identity", {}), "The member 'identity'").get("type", "None")
+    if str(kind).lower() != "none":
+        raise BadRequest(f"The type of the identity has value {clip(kind)}. Identities are not supported.")
     for name in _PROMISES:
         # Ignoring these silently would promise what does not exist.
         if properties.get(name):
@@ -79,12 +82,12 @@ def read_tier(body: Members) -> Tier | None:
     sku = members_of(body.get("sku", {}), "The member 'sku'")
     check_known(sku, ("name", "tier", "capacity"))
     # The name wins, because az sends a new name with the old tier.
-    name = next((sku[key] for key in ("name", "tier") if key in sku), None)
+    wanted = next((sku[key] for key in ("name", "tier") if key in sku), None)
     for tier in Tier:
-        if name is not None and str(name).lower() == tier.lower():
+        if str(wanted).lower() == tier.lower():
             return tier
-    if name is not None:
-        raise BadRequest(f"The sku has the name {clip(name)}. Not one of {', '.join(Tier)}.")
+    if wanted is not None:
+        raise BadRequest(f"The sku has the name {clip(wanted)}. Not one of {', '.join(Tier)}.")
     return None
 
 
