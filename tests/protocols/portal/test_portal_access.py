@@ -32,8 +32,11 @@ GETS = {
     "entity/messages": (True, True, False),
     "entity/send": (True, False, True),
     "quarantine": (True, False, False),
+    "policies": (True, False, False),
 }
 POSTS = {
+    "policies/renew": (True, False, False),
+    "policies/delete": (True, False, False),
     "create": (True, False, False),
     "entity/change": (True, False, False),
     "entity/detection": (True, False, False),
@@ -45,6 +48,7 @@ POSTS = {
     "entity/download": (True, True, False),
     "entity/send": (True, False, True),
     "quarantine": (True, False, False),
+    "policies": (True, False, False),
 }
 
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.engine.store import Action, Mode, Settlement
+from oncebus.model.access import AuthorizationRule, Right
 from oncebus.model.entities import Queue, Rule, SqlFilter, Subscription, Topic
 from oncebus.protocols.portal.sessions import IDLE
 from oncebus.values.durations import HOUR, SECOND
@@ -46,6 +47,9 @@ PAGES = (
     "pipeline",
     "search?message-id=x",
     "quarantine",
+    "policies",
+    "policies?path=nasty",
+    "policies/keys?path=nasty&rule=app",
 )
 NASTY = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 LONG = "x" * 128
@@ -90,7 +94,8 @@ def page(context: BrowserContext, service: Served) -> Iterator[Page]:
 
 
 async def _spoiled(broker: Broker) -> None:
-    queue = Queue(name="nasty", requires_duplicate_detection=True)
+    app = AuthorizationRule("app", frozenset({Right.SEND}), LONG, LONG)
+    queue = Queue(name="nasty", requires_duplicate_detection=True, authorization_rules=(app,))
     await broker.change(lambda catalogue, now: catalogue.create(queue, now))
     await broker.change(lambda catalogue, now: catalogue.create(Topic(name="news"), now))
     red = [Rule("red", SqlFilter(f"colour = '{LONG}'"))]

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from oncebus.model.access import AuthorizationRule, connection_string
+from oncebus.model.access import AuthorizationRule, KeyFile, connection_string
 from oncebus.programs.serve.app import make_app
 from oncebus.protocols.portal.links import link
 from oncebus.protocols.portal.portal import PAGES
@@ -113,12 +113,13 @@ async def portal(
     *,
     rules: Callable[[], tuple[AuthorizationRule, ...]] = lambda: NAMESPACE,
     names: Sequence[str] = (),
+    keys: KeyFile | None = None,
     **options: Any,
 ) -> AsyncIterator[Front]:
     """Run a broker with its portal. The test moves its clock."""
     time = FakeTime()
     async with running_broker(data, time, **options) as broker:
-        app = make_app(broker, namespace_rules=rules, limits=LIMITS, portal_names=names)
+        app = make_app(broker, namespace_rules=rules, limits=LIMITS, portal_names=names, keys=keys)
         yield Front(app, broker, broker._core, time)
 
 

@@ -60,7 +60,7 @@ def make_app(
     rules = AuthorizationRules(broker, namespace_rules, keys)
     worker = Worker(broker.threads.own("bodies"))
     renderer = Renderer(worker)
-    portal = Portal(broker, guard, limits, host, portal_names, renderer)
+    portal = Portal(broker, guard, limits, host, portal_names, renderer, rules, amqp_port)
     sign_in = SignIn(guard, limits, lambda: broker.catalogue.namespace.name, broker.clock.now)
     deployments = Deployments(broker, guard, limits, rules, amqp_port)
     arm = Arm(broker, guard, limits, observer, rules, worker, amqp_port)

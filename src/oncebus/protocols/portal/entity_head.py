@@ -64,4 +64,6 @@ def _pages(visit: Visit, entity: Entity, counts: Counts | None) -> list[Tab]:
             listed.append(Tab("send", "Send", link("entity/send", path=path)))
     if visit.may(Operation.READ_ENTITY, path):
         listed.append(Tab("change", "Properties", link("entity/change", path=path)))
+    if isinstance(entity, Queue | Topic) and visit.may(Operation.AUTHORIZATION_RULES, path):
+        listed.append(Tab("policies", "Policies", link("policies", path=path)))
     return listed

@@ -20,6 +20,7 @@ from oncebus.protocols.http.limits import Limits
 from oncebus.protocols.http.paths import has_api_version, query_of, segments_of
 from oncebus.protocols.http.rendering import Renderer
 from oncebus.protocols.http.requests import HttpRequest
+from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.monitoring.health import Health
 from oncebus.protocols.portal import (
     duplicates,
@@ -29,6 +30,7 @@ from oncebus.protocols.portal import (
     messages,
     overview,
     pipeline,
+    policies,
     quarantine,
     rules,
     search,
@@ -81,6 +83,10 @@ PAGES: dict[str, dict[str, Handler]] = {
     "entity/rule": {"GET": rules.show_add, "POST": rules.add},
     "entity/rule/remove": {"POST": rules.remove},
     "quarantine": {"GET": quarantine.show, "POST": quarantine.decide},
+    "policies": {"GET": policies.show, "POST": policies.create},
+    "policies/keys": {"GET": policies.show_keys},
+    "policies/renew": {"POST": policies.renew},
+    "policies/delete": {"POST": policies.delete},
 }
 # The script polls these. A poll does not extend the session, and an error is not a page.
 _FIGURES = frozenset({"live", "entity/live"})
@@ -97,12 +103,14 @@ class Portal:
         host: str | None,
         names: Iterable[str],
         renderer: Renderer,
+        policies: AuthorizationRules,
+        amqp_port: int | None = None,
     ) -> None:
         """Tokens must be valid for `host`; `names` are other names under which browsers reach the gateway."""
         passed = broker.clock.passed
         health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
         remembered = Remembered(broker.remembered, passed, broker.threads)
-        self._desk = Desk(broker, guard, health, Rates(passed), remembered, renderer)
+        self._desk = Desk(broker, guard, health, Rates(passed), remembered, renderer, policies, amqp_port)
         broker.watch(self._desk.rates.record)
         self._limits = limits
         self._host = host or "oncebus"
@@ -178,7 +186,8 @@ class Portal:
         form = Form()
         if handlers is not None and method == "POST" and method in handlers:
             form = await self._form(request, LARGEST_FORM, session.id)
-        visit = Visit(self._desk, session, grant, seal, query, form)
+        is_plain = request.scope["scheme"] == "http"
+        visit = Visit(self._desk, session, grant, seal, query, form, request.named_host, is_plain)
         try:
             if handlers is None:
                 raise Refused(404, f"The portal has no page {name!r:.100}.")

@@ -14,6 +14,7 @@ from oncebus.model.entities import BadRequest, Catalogue, Entity, NotFound
 from oncebus.protocols.http.errors import error_answer
 from oncebus.protocols.http.paths import LAST_NUMBER, number_in
 from oncebus.protocols.http.rendering import Renderer
+from oncebus.protocols.management.authorization_rules import AuthorizationRules
 from oncebus.protocols.monitoring.health import Health
 from oncebus.protocols.portal.forms import Form, button, form_to, hidden
 from oncebus.protocols.portal.layout import PRIVATE, PageFrame, page, redirect
@@ -40,6 +41,8 @@ class Desk:
     rates: Rates
     remembered: Remembered
     renderer: Renderer
+    policies: AuthorizationRules
+    amqp_port: int | None
 
     @property
     def catalogue(self) -> Catalogue:
@@ -61,6 +64,10 @@ class Visit:
     seal: str
     query: dict[str, str]
     form: Form
+    host: str
+    """The host and port by which the browser reached the gateway."""
+    is_plain: bool
+    """Whether it did so without TLS."""
 
     # Rights
 
@@ -179,4 +186,6 @@ class Visit:
             links += [("Duplicates", link("duplicates")), ("Pipeline", link("pipeline"))]
         if self.may(Operation.QUARANTINE):
             links.append(("Quarantine", link("quarantine")))
+        if self.may(Operation.AUTHORIZATION_RULES):
+            links.append(("Policies", link("policies")))
         return PageFrame(namespace.name, namespace.tier.value, self.grant.rule, self.seal, links, is_for_all)

@@ -271,6 +271,15 @@
     });
   }
 
+  // Buttons that copy a text. A browser offers the clipboard only to pages over TLS or of this machine.
+  for (const button of navigator.clipboard ? all("[data-copy]") : []) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      button.textContent = "Copied";
+    });
+  }
+
   // Fields that depend on another field's value
   function follow(selector, isWanted) {
     for (const group of all(selector)) {
