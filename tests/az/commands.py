@@ -1,7 +1,7 @@
 """Commands of az that cover each of `az servicebus` and `az deployment group`, in an order in which they can run.
 
-Each line says what must come of it: a part of the answer, or the text of the error. An error is a feature that a broker of one
-namespace does not have; docs/guides/az.md says why.
+Each line says what must come of it: a part of the answer, or the text of the error. An error is a feature that a broker
+of one namespace does not have; docs/guides/az.md says why.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 NS = "-g any --namespace-name oncebus"
 N = "-g any --name oncebus"
+REPLICA = "--geo-data-replication-config role-type=Secondary location-name=there"
 ID = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/any/providers/Microsoft.ServiceBus"
     "/namespaces/oncebus"
@@ -70,11 +71,11 @@ _NAMESPACE = [
         refused="'encryption'",
     ),
     Command(
-        f"servicebus namespace replica add {NS} --geo-data-replication-config role-type=Secondary location-name=there",
+        f"servicebus namespace replica add {NS} {REPLICA}",
         refused="not supported",
     ),
     Command(
-        f"servicebus namespace replica remove {NS} --geo-data-replication-config role-type=Secondary location-name=there",
+        f"servicebus namespace replica remove {NS} {REPLICA}",
         refused="'geoDataReplication'",
     ),
     Command(f"servicebus namespace network-rule-set show {N}", {"name": "default", "defaultAction": "Allow"}),

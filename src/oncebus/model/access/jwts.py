@@ -142,8 +142,8 @@ def verify_own(token: WrittenJwt, namespace_rules: list[AuthorizationRule], *, n
     rule, key, claims = found
     expires = check_times(claims, now)
     try:
-        issuer = scope_of(str(claims.get("iss")))
-    except BadScope:
+        issuer = scope_of(claims["iss"])
+    except (KeyError, TypeError, AttributeError, BadScope):
         raise malformed_token() from None
     if host is not None and not same_host(issuer.host, host) and not is_this_machine(issuer.host):
         raise wrong_audience()
