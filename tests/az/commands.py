@@ -90,11 +90,11 @@ _NAMESPACE = [
         f"servicebus namespace network-rule-set ip-rule remove {N} --ip-rule ip-address=10.0.0.1", {"name": "default"}
     ),
     Command(
-        f"servicebus namespace network-rule-set virtual-network-rule add {N} --subnet id={ID}/x/y",
+        f"servicebus namespace network-rule-set virtual-network-rule add {N} --subnet id={ID}/x/y ignore-missing-endpoint=true",
         refused="not supported",
     ),
     Command(
-        f"servicebus namespace network-rule-set virtual-network-rule remove {N} --subnet id={ID}/x/y",
+        f"servicebus namespace network-rule-set virtual-network-rule remove {N} --subnet id={ID}/x/y ignore-missing-endpoint=true",
         {"name": "default"},
     ),
     Command(f"servicebus namespace private-link-resource show {NS}", {"value": []}),

@@ -157,7 +157,8 @@ def test_a_unique_string_depends_on_its_arguments_only() -> None:
         ("[__import__('os')]", "The function '__import__' is unknown."),
         (
             "[reference('x').y]",
-            "The function 'reference' reads the deployed resources; such functions are not supported.",
+            "The function 'reference' reads the deployed resources. Of such functions, only reference and listKeys are "
+            "supported, and only in outputs.",
         ),
         ("[listKeys('x', 'y').primaryKey]", "reads the deployed resources"),
         ("[map(createArray(1), 'x')]", "takes functions as arguments; such functions are not supported."),

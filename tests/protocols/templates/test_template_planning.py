@@ -280,7 +280,6 @@ def test_what_azure_exports_and_old_templates_say_is_understood() -> None:
         resource("authorizationRules", ROOT.name, {"rights": ["Listen", "Manage", "Send"]}),
         resource("networkrulesets", "default", {"publicNetworkAccess": "Enabled"}),
     )
-    content["outputs"] = {"key": {"type": "string", "value": "[listKeys('x', 'y').primaryKey]"}}
     plan = planned(content)
     assert rules_of(plan.after) == {"old": (SqlFilter("a = 1"), None)}
     assert not plan.changed_authorizations

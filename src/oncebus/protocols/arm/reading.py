@@ -21,6 +21,7 @@ _HOSTING = {
     "publicnetworkaccess",
     "premiummessagingpartitions",
     "platformcapabilities",
+    "geodatareplication",
     "ipaddresstype",
     "alternatename",
     "provisioningstate",
@@ -32,7 +33,7 @@ _HOSTING = {
 }
 
 
-_PROMISES = {"encryption", "privateendpointconnections", "disablelocalauth", "geodatareplication"}
+_PROMISES = {"encryption", "privateendpointconnections", "disablelocalauth"}
 MOST_TAGS, LONGEST_TAG_NAME, LONGEST_TAG = 50, 512, 256
 """Limits of a namespace's tags. They are the Resource Manager's."""
 
@@ -74,6 +75,9 @@ def read_tier(body: Members) -> Tier | None:
     kind = members_of(body.get("identity", {}), "The member 'identity'").get("type", "None")
     if str(kind).lower() != "none":
         raise BadRequest(f"The type of the identity has value {clip(kind)}. Identities are not supported.")
+    replication = members_of(properties.get("geodatareplication", {}), "The property 'geoDataReplication'")
+    if replication.get("locations"):
+        raise BadRequest(f"The property 'geoDataReplication' has value {clip(replication)}. It is not supported.")
     for name in _PROMISES:
         # Ignoring these silently would promise what does not exist.
         if properties.get(name):
