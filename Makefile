@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-programs test-all-programs check lint types torture history simulate test-compat test-pythons bench bench-quick bench-broker docs dist image test-image clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-az test-programs test-all-programs check lint types torture history simulate test-compat test-pythons bench bench-quick bench-broker docs dist image test-image clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,12 @@ test: setup test-programs check ## check, and test every guarantee
 
 test-all: setup test-all-programs check ## check and test everything, with all variants, as a release must pass it
 	$(PYTEST)
+
+# az is installed apart: it takes 700 MB, and insists on versions of its own.
+test-az: setup ## run az itself, unmodified, against a broker
+	$(PYTHON) -m venv build/az
+	build/az/bin/pip install --quiet 'azure-cli==2.91.0'
+	$(BIN)/python -m tests.az build/az/bin/az
 
 # SEED draws the same again; `.hypothesis` keeps the examples that failed.
 torture: SEED := $(or $(SEED),$(shell date +%s))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 NS = "-g any --namespace-name oncebus"
 N = "-g any --name oncebus"
+SUBNET = "--subnet id=/subscriptions/s/resourceGroups/g/x/y ignore-missing-endpoint=true"
 REPLICA = "--geo-data-replication-config role-type=Secondary location-name=there"
 ID = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/any/providers/Microsoft.ServiceBus"
@@ -90,11 +91,11 @@ _NAMESPACE = [
         f"servicebus namespace network-rule-set ip-rule remove {N} --ip-rule ip-address=10.0.0.1", {"name": "default"}
     ),
     Command(
-        f"servicebus namespace network-rule-set virtual-network-rule add {N} --subnet id={ID}/x/y ignore-missing-endpoint=true",
+        f"servicebus namespace network-rule-set virtual-network-rule add {N} {SUBNET}",
         refused="not supported",
     ),
     Command(
-        f"servicebus namespace network-rule-set virtual-network-rule remove {N} --subnet id={ID}/x/y ignore-missing-endpoint=true",
+        f"servicebus namespace network-rule-set virtual-network-rule remove {N} {SUBNET}",
         {"name": "default"},
     ),
     Command(f"servicebus namespace private-link-resource show {NS}", {"value": []}),
@@ -198,8 +199,10 @@ _DEPLOYMENT = [
     Command("deployment group list -g any", ["one"]),
     Command(f"deployment group export {_D}", {"contentVersion": "1.0.0.0"}),
     Command(f"deployment group wait {_D} --created"),
-    Command(f"deployment operation group list {_D}", {"provisioningState": "Succeeded"}),
-    Command(f"deployment operation group show {_D} --operation-ids OPERATION", {"provisioningState": "Succeeded"}),
+    Command(f"deployment operation group list {_D}", {"properties": {"provisioningState": "Succeeded"}}),
+    Command(
+        f"deployment operation group show {_D} --operation-ids 1", {"properties": {"provisioningState": "Succeeded"}}
+    ),
     Command(f"deployment group cancel {_D}", refused="cannot be cancelled"),
     Command(f"deployment group delete {_D}"),
     Command(f"deployment group show {_D}", refused="could not be found"),

@@ -107,6 +107,7 @@ def test_deployments_are_kept(tmp_path: Path) -> None:
         operations = (await ask("GET", f"{DEPLOYMENT}/operations"))["value"]
         assert [each["properties"]["targetResource"]["id"].rpartition("/namespaces/oncebus/")[2] for each in operations]
         first = operations[0]
+        assert (await ask("GET", f"{GROUP}/deployments/first/operations"))["value"] == operations
         assert await ask("GET", f"{DEPLOYMENT}/operations/{first['operationId']}") == first
         assert (await ask("GET", f"{DEPLOYMENT}/operations/none", 404))["error"][
             "code"

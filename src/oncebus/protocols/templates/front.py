@@ -9,7 +9,7 @@
     GET   …/deployments/{name}/operations[/{id}]                                                     what was done
 
 The body of the first three is {"properties": {"mode": "Incremental", "template": {…}, "parameters": {…}}}. A deployment
-is complete when its response arrives. The newest ones are kept in memory.
+is complete when its response arrives. The newest ones are kept in memory. az leaves out the provider for operations.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MOST_WAITING = 8
 _TYPE = "Microsoft.Resources/deployments"
 _PATH = re.compile(
     rb"/subscriptions/(?P<subscription>[^/]+)/resourcegroups/(?P<group>[^/]+)/"
-    rb"(?:providers/microsoft\.resources/deployments(?:/(?P<name>[^/]+)"
+    rb"(?:(?:providers/microsoft\.resources/)?deployments(?:/(?P<name>[^/]+)"
     rb"(?P<action>/whatif|/validate|/cancel|/exporttemplate|/operations(?:/(?P<operation>[^/]+))?)?)?"
     rb"|(?P<export>exporttemplate))/?",
     re.IGNORECASE,
