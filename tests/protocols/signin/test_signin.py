@@ -28,9 +28,7 @@ TOKEN_PATHS = (
 )
 
 
-async def ask(
-    front: Front, path: str = TOKEN_PATHS[0], /, headers: dict[str, str] | None = None, **fields: str
-) -> Answer:
+async def ask(front: Front, path: str = TOKEN_PATHS[0], /, headers: Any = None, **fields: str) -> Answer:
     given = {"grant_type": "client_credentials", **fields}
     body = urlencode({name: value for name, value in given.items() if value}).encode()
     return await front.ask("POST", path, body, headers, token=None)
