@@ -119,7 +119,7 @@ def test_a_version_must_be_named(tmp_path: Path, query: str, code: str) -> None:
     [
         "/providers/Microsoft.ServiceBus/operations",
         f"{SCOPE}/namespaces/oncebus/eventhubs/x",
-        f"{SCOPE}/namespaces/oncebus/networkRuleSets/default",
+        f"{SCOPE}/namespaces/oncebus/metrics/default",
         f"{SCOPE}/namespaces/oncebus/topics/t/subscriptions/s/other",
         f"{SCOPE}/namespaces/oncebus/topics/t/subscriptions/s/rules/r/x",
         f"{SCOPE}/namespaces/oncebus/authorizationRules/x/other",

@@ -198,7 +198,6 @@ def test_the_tier_changes_if_all_entities_are_allowed_there(tmp_path: Path) -> N
         assert "Cannot operate on type Topic because the namespace 'oncebus' is using 'Basic' tier." in message
         for content, text in (
             ({"sku": {"name": "Gold"}}, "The sku has the name 'gold'. Not one of Basic, Standard, Premium."),
-            ({"sku": {"name": "Basic", "tier": "Premium"}}, "The name and the tier of the sku differ"),
             ({"properties": {"disableLocalAuth": True}}, "'disableLocalAuth' has value True. It is not supported."),
             ({"properties": {"encryption": {"keySource": "x"}}}, "It is not supported."),
             ({"properties": {"size": 5}}, "The property 'size' is not known."),

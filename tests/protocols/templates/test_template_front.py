@@ -228,11 +228,10 @@ def test_comments_are_allowed_in_a_request(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_deployments_are_not_kept(tmp_path: Path) -> None:
+def test_methods_that_deployments_do_not_have(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
         for method, path, allowed in (
-            ("GET", DEPLOYMENT, "PUT"),
-            ("DELETE", DEPLOYMENT, "PUT"),
+            ("PATCH", DEPLOYMENT, "PUT, GET, HEAD, DELETE"),
             ("GET", f"{DEPLOYMENT}/whatIf", "POST"),
             ("PUT", f"{GROUP}/exportTemplate", "POST"),
         ):

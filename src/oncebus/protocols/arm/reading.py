@@ -91,7 +91,7 @@ def read_tier(body: Members) -> Tier | None:
         if str(wanted).lower() == tier.lower():
             return tier
     if wanted is not None:
-        raise BadRequest(f"The sku has the name {clip(wanted)}. Not one of {', '.join(Tier)}.")
+        raise BadRequest(f"The sku has the name {clip(str(wanted).lower())}. Not one of {', '.join(Tier)}.")
     return None
 
 
