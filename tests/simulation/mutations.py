@@ -98,8 +98,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "repeated rows of a requeue are taken",
         "engine/store/entries.py",
-        "        fresh = _not_repeated(tables, rows)\n",
-        "        fresh = None\n",
+        "        fresh = _without_repeated(tables, results)\n",
+        "        fresh = results\n",
     ),
     Mutation(
         "origins are forgotten too early",
