@@ -43,6 +43,8 @@ CREATE TABLE ticket (
     used TIMESTAMPTZ NOT NULL
 );
 
+CREATE TABLE catalogue (version BIGINT PRIMARY KEY, content BYTEA NOT NULL);
+
 CREATE FUNCTION append_rows(
     by_gateway TEXT, by_turn BIGINT, checked BIGINT, first_time BIGINT, last_time BIGINT, row_count BIGINT,
     in_entities BIGINT[], in_parts BIGINT[], counts BIGINT[], bytes BYTEA, byte_count BIGINT,
