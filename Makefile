@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-az test-programs test-all-programs check lint types torture history simulate test-compat test-pythons bench bench-quick bench-broker docs dist image test-image clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-all test-fast test-az test-programs test-all-programs check lint types torture history simulate mutate test-compat test-pythons bench bench-quick bench-broker docs dist image test-image clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,9 +89,13 @@ torture: setup test-programs ## run the long tests (kills, fuzzing, many connect
 history: setup ## use the broker at random under random faults, and check the history
 	$(BIN)/python -m tests.history $(FILE)
 
-# SEED begins elsewhere, LIVES or MINUTES end it.
+# SEED begins elsewhere, LIVES or MINUTES end it; WORLD=ledger simulates a ledger alone.
 simulate: setup ## simulate a broker on virtual time, with power cuts and other faults; each life has a seed
-	$(BIN)/python -m tests.simulation --seed $(or $(SEED),$(shell date +%s)) --lives $(or $(LIVES),1000) --minutes $(or $(MINUTES),10)
+	$(BIN)/python -m tests.simulation --world $(or $(WORLD),broker) --seed $(or $(SEED),$(shell date +%s)) --lives $(or $(LIVES),1000) --minutes $(or $(MINUTES),10)
+
+# AREAS, FAULTS and SEED choose.
+mutate: setup ## plant random one-line faults, and show those that no test notices
+	$(BIN)/python -m tests.mutants --faults $(or $(FAULTS),500) --seed $(or $(SEED),1) $(AREAS)
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.
 test-compat: java ## run the operator's tests on the oldest supported PySpark

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from enum import Enum
@@ -28,8 +28,9 @@ from oncebus.ledger.names import horizon_of
 from oncebus.ledger.run import RecallFrom
 from tests.histories import EVER, SECOND, START, YEAR, Batch, digest, rows_of, split, verdicts_of
 from tests.ledger.owners import HERE, dead_owner
-from tests.ledger.processes import Process
+from tests.ledger.processes import Place, Process
 from tests.ledger.test_asides import Checkpoint
+from tests.ledger.test_ledger_properties import eager, memory_folder
 from tests.reference import Forget, Message, Reference, Verdict
 
 KEYS = ("a", "b", "c", "d", "e")
@@ -50,10 +51,19 @@ class Kind(Enum):
 class Life:
     """One life. `figures` counts what happened."""
 
-    def __init__(self, folder: str, seed: int, figures: Counter[str], *, kind: Kind, repeatable: int) -> None:
+    def __init__(
+        self,
+        folder: str,
+        seed: int,
+        figures: Counter[str],
+        *,
+        kind: Kind,
+        repeatable: int,
+        place: Place | None = None,
+    ) -> None:
         self._chance = random.Random(seed)
-        self._folder = f"{folder}/ledger"
-        self._ledger = Ledger.open(self._folder)
+        self._place = place or Place(f"{folder}/ledger")
+        self._ledger = self._place.open()
         self._ledger.describe_or_check(["key string"])
         self._checkpoint = Checkpoint(Path(folder, "checkpoint"))
         self._kind, self._repeatable, self._furthest = kind, repeatable, 0
@@ -174,10 +184,10 @@ class Life:
         for _ in range(self._chance.choice((1, 1, 2))):
             if self._is_overtaken():
                 with pytest.raises(LedgerInUse):
-                    run(number, batch)(Ledger.open(self._folder))
+                    run(number, batch)(self._place.open())
                 self._start += 1
                 self._figures["drivers refused"] += 1
-            assert run(number, batch)(Ledger.open(self._folder)) == expected
+            assert run(number, batch)(self._place.open()) == expected
         self._checkpoint.commit(number)
         self._number += 1
         self._done.append((batch, expected))
@@ -185,7 +195,7 @@ class Life:
     def _lose_driver(self, number: int, batch: Batch) -> None:
         """Lose a driver before its task has entered. The task goes on when the next driver has looked, or later."""
         self._start += 1
-        straggler = Process(self._folder, lambda operation: operation.number == 0, dies=False)
+        straggler = Process(self._place, lambda operation: operation.number == 0, dies=False)
         assert straggler.start(self._run_query(number, batch))
         self._held.append(straggler)
         self._start += 1
@@ -197,7 +207,7 @@ class Life:
     def _stall(self, number: int, work: Callable[[Ledger], object]) -> None:
         """Stall an attempt before it reads a run, until the query is further than it could go back."""
         attempt = Process(
-            self._folder, lambda operation: operation.kind == "read" and operation.name.startswith("run-"), dies=False
+            self._place, lambda operation: operation.kind == "read" and operation.name.startswith("run-"), dies=False
         )
         if attempt.start(work):
             self._stalled.append((number + self._repeatable + self._chance.randrange(1, 4), attempt))
@@ -255,7 +265,7 @@ class Life:
                 # It died after it had joined.
                 self._join(evaluated)
                 return
-        found = run(Ledger.open(self._folder))
+        found = run(self._place.open())
         assert found == [deepcopy(self._reference).batch(each.messages, each.clock) for each in evaluated]
         if joins and any(each.messages for each in evaluated):
             self._join(evaluated)
@@ -294,7 +304,7 @@ class Life:
         main = self._ledger.listing().main
         for number, (batch, expected) in enumerate(self._done[-back:], self._number - back):
             try:
-                assert self._run_query(number, batch)(Ledger.open(self._folder)) == expected
+                assert self._run_query(number, batch)(self._place.open()) == expected
                 self._figures["batches repeated later"] += 1
             except CheckpointTooOld:
                 assert main is not None
@@ -315,7 +325,7 @@ class Life:
         if self._chance.random() < 0.4:
             self._harm(run, may_be_held=False)
         if self._ledger.newest() == before:
-            assert run(Ledger.open(self._folder)) == expected
+            assert run(self._place.open()) == expected
         self._reference.remembered = [each for each in self._reference.remembered if each.key not in keys]
         if self._ledger.newest() != before:
             self._before = []
@@ -326,7 +336,7 @@ class Life:
         if not self._number:
             return
         side = self._messages(forgets=False)
-        opened = Ledger.open(self._folder).batch(checkpoint=self._checkpoint.folder)
+        opened = self._place.open().batch(checkpoint=self._checkpoint.folder)
         opened.begin(lambda _: True, HERE)
         self._open = opened.generation.token
         model, since, newest = self._reference.aside(), len(self._reference.accepted), self._ledger.newest()
@@ -352,6 +362,10 @@ class Life:
 
     def _harm(self, work: Callable[[Ledger], object], *, may_be_held: bool = True) -> None:
         """Do some work in a process of its own that dies or is held before one of its operations, if it gets there."""
+        if (failure := self._place.fail(work)) is not None:
+            self._figures[failure] += 1
+            self._believe_dead()
+            return
         moment, deletes = self._chance.randrange(MOST_OPERATIONS), count(self._chance.randrange(-6, 0))
         name, strikes = self._chance.choice(
             (
@@ -362,7 +376,7 @@ class Life:
             )
         )
         dies = not may_be_held or self._chance.random() < 0.5
-        process = Process(self._folder, strikes, dies=dies)
+        process = Process(self._place, strikes, dies=dies)
         if process.start(work):
             self._held.append(process)
             self._figures[f"held{name}"] += 1
@@ -377,6 +391,26 @@ class Life:
 
 
 DEAD = dead_owner()
+
+
+def live(
+    seeds: Iterable[int],
+    steps: int,
+    figures: Counter[str],
+    make_place: Callable[[str, int], Place] | None = None,
+) -> None:
+    """Live the lives of some seeds. `figures` counts how often each kind of event happens."""
+    for seed in seeds:
+        repeatable, fan, full = (1, 2)[seed % 2], (2, 3, 8)[seed // 5 % 3], (6, 1_000_000)[seed // 2 % 2]
+        with memory_folder() as folder, eager(repeatable, fan, full):
+            place = None if make_place is None else make_place(folder, seed)
+            try:
+                life = Life(folder, seed, figures, kind=list(Kind)[seed % 3], repeatable=repeatable, place=place)
+                life.live(steps)
+            except BaseException as error:
+                error.add_note(f"in the life with the seed {seed}")
+                raise
+        figures["lives"] += 1
 
 
 def run_tasks(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from oncebus.ledger import Ledger
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
-from oncebus.ledger.storage import Piece, Stamp
+from oncebus.ledger.storage import Piece, Stamp, Storage
 from oncebus.values.errors import OncebusError
+from tests.simulation.disk import PowerCut
 
 
 class Died(Exception):
@@ -30,12 +31,29 @@ class Operation(NamedTuple):
         return self.kind == "publish" and any(run.is_merged for run in parse_run_names([self.name]))
 
 
-class Process(LocalStorage):
-    """A folder as one process sees it, which dies or is held before the first operation that `strikes` chooses."""
+class Place:
+    """Where a ledger is: a local folder. `tests.simulation.ledgers` has others, which have faults of their own."""
 
-    def __init__(self, folder: str, strikes: Callable[[Operation], bool], *, dies: bool) -> None:
-        super().__init__(folder)
-        self._strikes, self._dies = strikes, dies
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def open(self) -> Ledger:
+        """Return the ledger as a process sees it that is neither held nor killed."""
+        return Ledger.open(self.location)
+
+    def storage_of(self, process: Process) -> Storage:
+        """Return the storage as a process sees it."""
+        return Watched(LocalStorage(self.location), process)
+
+    def fail(self, work: Callable[[Ledger], object]) -> str | None:
+        """Perhaps do some work while the place itself fails. Return what happened; None if nothing was done."""
+
+
+class Process:
+    """A process that dies or is held before the first operation that `strikes` chooses."""
+
+    def __init__(self, place: Place, strikes: Callable[[Operation], bool], *, dies: bool) -> None:
+        self._place, self._strikes, self._dies = place, strikes, dies
         self._operations = 0
         self._is_held = False
         self.is_dead = False
@@ -43,28 +61,8 @@ class Process(LocalStorage):
         self._is_settled = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def names(self) -> dict[str, Stamp]:
-        self._operate("names")
-        return super().names()
-
-    def read(self, name: str) -> memoryview:
-        self._operate("read", name)
-        return super().read(name)
-
-    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
-        self._operate("publish", name)
-        super().publish(name, pieces)
-
-    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
-        self._operate("publish new", name)
-        return super().publish_new(name, pieces)
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._operate("delete", name)
-            super().delete([name])
-
-    def _operate(self, kind: str, name: str = "") -> None:
+    def operate(self, kind: str, name: str = "") -> None:
+        """Die or stop here if it is the time. The storage of the process calls this before each operation."""
         if not self.is_dead and not self._is_held and self._strikes(Operation(self._operations, kind, name)):
             if self._dies:
                 self.is_dead = True
@@ -79,14 +77,14 @@ class Process(LocalStorage):
     def start(self, work: Callable[[Ledger], object]) -> bool:
         """Do the work until its end, or until it is held. Return whether it is held."""
 
-        ledger = Ledger(self)
+        ledger = Ledger(self._place.storage_of(self))
         # What other processes have open is not open here.
         ledger._open_runs = {}
 
         def run() -> None:
             try:
                 work(ledger)
-            except (Died, OncebusError):
+            except (Died, PowerCut, OncebusError):
                 pass
             finally:
                 self._is_settled.set()
@@ -108,3 +106,34 @@ class Process(LocalStorage):
         """End the work at the operation at which it is held."""
         self.is_dead = True
         self.go_on()
+
+
+class Watched:
+    """A storage as one process sees it."""
+
+    def __init__(self, storage: Storage, process: Process) -> None:
+        self.location = storage.location
+        self._storage, self._process = storage, process
+        self.is_verified, self.set_verified, self.forget = storage.is_verified, storage.set_verified, storage.forget
+        self.read_part = storage.read_part
+
+    def names(self) -> dict[str, Stamp]:
+        self._process.operate("names")
+        return self._storage.names()
+
+    def read(self, name: str) -> memoryview:
+        self._process.operate("read", name)
+        return self._storage.read(name)
+
+    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
+        self._process.operate("publish", name)
+        self._storage.publish(name, pieces)
+
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        self._process.operate("publish new", name)
+        return self._storage.publish_new(name, pieces)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._process.operate("delete", name)
+            self._storage.delete([name])

@@ -86,7 +86,7 @@ def read(file: Path, name: str) -> tuple[ast.Module, list[Fault]]:
 def _nodes(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
     """Yield what can be replaced, with its place. Annotations, decorators, texts of errors and imports stay."""
     for field, value in ast.iter_fields(node):
-        if field in ("annotation", "returns", "decorator_list", "bases", "keywords_of_class", "type_params"):
+        if field in ("annotation", "returns", "decorator_list", "bases", "type_params"):
             continue
         if isinstance(node, ast.Raise) and field in ("exc", "cause"):
             continue
@@ -105,9 +105,9 @@ def _only_says(node: ast.AST, child: ast.AST) -> bool:
         return True
     # Names of types: `Keys = npt.NDArray[np.uint64]`, `__all__`.
     if isinstance(node, ast.Module) and isinstance(child, ast.Assign):
-        target = child.targets[0]
-        is_type = isinstance(child.value, ast.Subscript | ast.BinOp) and isinstance(target, ast.Name)
-        return (is_type and (target.id[:1].isupper() and not target.id.isupper())) or ast.unparse(target) == "__all__"
+        name = ast.unparse(child.targets[0])
+        is_type = isinstance(child.value, ast.Subscript | ast.BinOp) and name[:1].isupper() and not name.isupper()
+        return is_type or name == "__all__"
     return False
 
 
