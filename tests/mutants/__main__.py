@@ -49,7 +49,7 @@ AREAS: dict[str, Area] = {
         ("detection",),
         (("tests/detection/test_judge.py", "tests/detection", "tests/ledger/test_policies.py"), ("tests/ledger",)),
     ),
-    "ledger": Area(("ledger",), (("tests/ledger",), ("tests/simulation/test_ledger.py", "tests/pipeline"))),
+    "ledger": Area(("ledger",), (("tests/ledger",), ("tests/simulation/test_ledgers.py", "tests/pipeline"))),
     "inbox": Area(("engine/inbox",), (("tests/engine/inbox",), ("tests/broker", "tests/pipeline"), _LIVES)),
     "outbox": Area(("engine/outbox",), (("tests/engine/outbox",), ("tests/broker", "tests/pipeline"), _LIVES)),
     "store": Area(("engine/store",), (("tests/engine/store",), ("tests/broker",), _LIVES)),
@@ -88,7 +88,7 @@ def main() -> int:
         else:
             name, faults = _faults_at(what, known)
         for tree, fault in faults:
-            result = _try(fault, tree, AREAS[name].tests, pytest.main)
+            result = _try(fault, tree, AREAS[name].tests[: given.stages], pytest.main)
             results.append(result)
             how = "SURVIVED" if result.noticed_by is None else f"noticed {result.noticed_by + 1}"
             if given.verbose or result.noticed_by is None:
@@ -103,6 +103,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("what", nargs="*", help=f"areas ({', '.join(AREAS)}), files, lines or single faults")
     parser.add_argument("--faults", type=int, help="how many, drawn from all areas alike; else all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stages", type=int, help="run so many of the area's lists of tests; else all")
     parser.add_argument("--verbose", action="store_true", help="print the faults that are noticed too")
     return parser.parse_args()
 
