@@ -9,12 +9,13 @@ ROOT = Path(__file__).parents[2]
 
 
 class Mutation(NamedTuple):
-    """A bug: in a file below `src/oncebus`, replace a text that occurs once."""
+    """A bug: in a file below `src/oncebus`, replace a text that occurs once. `world` is whose lives should find it."""
 
     name: str
     file: str
     old: str
     new: str
+    world: str = "broker"
 
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -40,11 +41,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "parent not synced after mkdir", "values/disk.py", "        sync(os.path.dirname(each))\n", "        pass\n"
     ),
+    # Truncating before the next append alone is no bug that shows: the failed append has tried it already.
     Mutation(
-        "torn frame not truncated before the next",
+        "a refused append is not cut off",
         "engine/inbox/writer.py",
-        "            if self._is_torn:\n                self._truncate()\n            if self._end",
-        "            if self._end",
+        "        disk.truncate(self._active.descriptor, self._end)\n",
+        "        pass\n",
     ),
     Mutation(
         "recovery takes a torn frame",
@@ -200,6 +202,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         "broker/core.py",
         "[(mark.entity, mark.partition, mark.sequence) for mark in files.",
         "[(mark.entity, mark.partition, 0) for mark in files.",
+    ),
+    Mutation(
+        "an own claim is taken for another's",
+        "ledger/object_storage.py",
+        "return self._content(name) == content",
+        "return False",
+        "ledger",
+    ),
+    Mutation(
+        "another's claim is taken for an own one",
+        "ledger/object_storage.py",
+        "return self._content(name) == content",
+        "return True",
+        "ledger",
+    ),
+    Mutation(
+        "a put whose answer got lost is not repeated",
+        "ledger/object_storage.py",
+        "if attempt == _ATTEMPTS or",
+        "if True or",
+        "ledger",
+    ),
+    Mutation(
+        "a folder is listed once",
+        "ledger/storage.py",
+        "    found = scan()\n    while True:",
+        "    return scan()\n    while True:",
+        "ledger",
+    ),
+    Mutation(
+        "an attempt that was overtaken goes on",
+        "ledger/task_ledger.py",
+        "        if newest is not None and generation.is_behind(newest):",
+        "        if False:",
+        "ledger",
     ),
 )
 

@@ -25,6 +25,7 @@ def find(mutation: Mutation, lives: int = _LIVES) -> str:
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         plant(mutation, source)
         words = [sys.executable, "-m", "tests.simulation", "--lives", str(lives), "--no-shorten"]
+        words += ["--world", mutation.world]
         path = os.pathsep.join([str(source), str(ROOT)])
         done = subprocess.run(
             words, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
