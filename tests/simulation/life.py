@@ -156,9 +156,6 @@ class Life:
             stack.callback(logging.disable, logging.NOTSET)
             gc.disable()
             stack.callback(gc.enable)
-            # What is there now stays, so the collections after each crash need not look at it.
-            gc.freeze()
-            stack.callback(gc.unfreeze)
             yield
 
     def _boot(self, *, may_crash: bool) -> bool:
@@ -298,14 +295,12 @@ class Life:
                     for each in await broker.peek(Address(place), 0, 100):
                         if each.message.stage == Stage.DEFERRED:
                             await client.receive_by_number(place, each.message.session, each.message.sequence)
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.2)
 
     async def _held(self, broker: Broker) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
-        entities = list(broker.catalogue.entities.values())
-        for entity, counts in zip(
-            entities, await asyncio.gather(*(broker.counts(each.path) for each in entities)), strict=True
-        ):
+        for entity in broker.catalogue.entities.values():
+            counts = await broker.counts(entity.path)
             kept = {state: getattr(counts, state) for state in _STATES if getattr(counts, state)}
             if kept:
                 found[entity.path] = kept
