@@ -35,6 +35,9 @@ def exclusive_lock(link: Link) -> str:
 def check_schema(link: Link, start: int) -> None:
     """Create the tables if the database is empty. Raises `DatabaseRefused` if it is not one that we can use."""
     try:
+        if link.value(f"SELECT to_regclass('{_MARK}') IS NULL"):
+            # Takes a moment, and the server ends a transaction in which nothing happens.
+            _upper_cases()
         # Several gateways may start at once.
         link.begin("SELECT pg_advisory_xact_lock(hashtext('oncebus schema'), hashtext(current_schema()))")
         try:
