@@ -195,7 +195,7 @@ SETTINGS = {
         _Parser(_matching(_HOST, "Not a host.")), "Host that tokens must be signed for; defaults to any host"
     ),
     "oidc_issuer": _About(
-        _Parser(_issuer), "URL of an identity provider whose tokens are accepted; needs `oidc_audience`, `oidc_claims`"
+        _Parser(_issuer), "URL of an identity provider whose tokens are valid too; needs `oidc_audience`, `oidc_claims`"
     ),
     "oidc_audience": _About(_Parser(_text), "Audience that tokens of `oidc_issuer` must have"),
     "oidc_claims": _About(_PATH, "TOML file that says which claims in tokens of `oidc_issuer` grant which rights"),
