@@ -60,7 +60,9 @@ def _make_or_check(link: Link, start: int) -> None:
     schema = link.value("SELECT current_schema()")
     if schema is None:
         raise DatabaseRefused(f"Database '{link.place}' has no schema for us. Create the schema that the URL names.")
-    if link.value("SELECT to_regclass(?) IS NULL", (f"{schema}.{_MARK}",)):
+    ours = "SELECT count(*) FROM pg_tables WHERE schemaname = ? AND tablename = ?"
+    # Not by `to_regclass`: it may answer what it knew before we waited for the lock.
+    if not link.value(ours, (schema, _MARK)):
         others = link.value("SELECT count(*) FROM pg_tables WHERE schemaname = ?", (schema,))
         if others:
             raise DatabaseRefused(
