@@ -94,6 +94,7 @@ WRITES = {"write", "pwrite", "writev", "pwritev", "ftruncate", "truncate", "writ
 NOT_DURABLE = {
     "doctor/trial.py": "scratch files of a trial",
     "engine/inbox/writer.py": "the lock",
+    "engine/snapshot.py": "what the next snapshot replaces",
     "ledger/copies.py": "a cache, which each boot of the machine begins anew",
     "model/access/keys.py": "the lock",
     "pipeline/jvm.py": "a cache",

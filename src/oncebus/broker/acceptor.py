@@ -85,6 +85,8 @@ class Acceptor:
         # Resolved when they have all arrived, or the wait is over.
         self._all_arrived: asyncio.Future[None] | None = None
         self._is_closed = False
+        # Held while rows are appended. Whoever holds it keeps the inbox as it is; callers of `append` wait.
+        self.appending = asyncio.Lock()
 
     @property
     def last_commit(self) -> int:
@@ -179,7 +181,8 @@ class Acceptor:
         before = self.last_commit
         rows = [row for each in group for row in each.rows]
         try:
-            commit = await self._thread.run(self._append, rows, group[0].catalogue)
+            async with self.appending:
+                commit = await self._thread.run(self._append, rows, group[0].catalogue)
         except Exception as error:
             if self.last_commit > before:
                 # The commit is durable; only announcing it to readers failed. A refusal would make the client resend.

@@ -48,6 +48,7 @@ class Broker:
         self.refusals = core.refusals
         self.pipeline = core.pipeline
         self.quarantine = core.quarantine
+        self.snapshots = core.snapshots
 
         entities = core.entities
         self.change = core.catalogues.change

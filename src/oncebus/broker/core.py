@@ -31,6 +31,7 @@ from oncebus.broker.senders import Senders
 from oncebus.broker.sending import SequenceNumbers
 from oncebus.broker.session_locks import SessionLocks
 from oncebus.broker.shares import Shares
+from oncebus.broker.snapshots import Snapshots
 from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.tracing import Tracing
 from oncebus.broker.waiting import Arrivals, Progress
@@ -138,6 +139,7 @@ class Core:
         self.looking = Looking(entities, clock, store, bodies)
         self.maintenance = Maintenance(entities, clock, store, arrivals, self.chores)
         self.quarantine = Quarantine(catalogues, clock, store, wakeups)
+        self.snapshots = Snapshots(engine, entrance, progress, store, threads)
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
         with files.transaction():

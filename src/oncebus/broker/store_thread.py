@@ -70,6 +70,12 @@ class StoreThread:
                 unwanted(done.result())
             raise
 
+    async def run_outside(self, work: Callable[[Store], T]) -> T:
+        """Run work between two transactions, and return its answer."""
+        if self._is_closed:
+            raise BrokerClosed
+        return await self._thread.run(work, self._store)
+
     async def close(self) -> None:
         """Do the submitted work, then close the store."""
         self._is_closed = True

@@ -16,6 +16,7 @@ from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import BodyFiles, InboxError, InboxWriter, Row
 from oncebus.engine.outbox import Entry, Outbox
 from oncebus.engine.parts import check_bodies, check_inbox_is_there, check_parts
+from oncebus.engine.snapshot import begin_snapshot, end_snapshot
 from oncebus.engine.store import DUPLICATES_KEPT, Store
 from oncebus.engine.stored_times import check_stored_times
 from oncebus.ledger import Ledger, LedgerSummary
@@ -171,6 +172,17 @@ class Engine:
             engine = cls(folders, log, store)
             undone.pop_all()
             return engine
+
+    def begin_snapshot(self) -> None:
+        """Begin a copy of everything at this moment. Nobody may append, and the pipeline must have caught up.
+
+        Then keep the file of the store until `end_snapshot` has returned.
+        """
+        begin_snapshot(self._folders)
+
+    def end_snapshot(self) -> None:
+        """End the copy. The broker may go on meanwhile."""
+        end_snapshot(self._folders)
 
     def close(self) -> None:
         """Close all parts, if no broker has taken them over."""

@@ -59,6 +59,11 @@ class Folders:
         return self.data / "repair.json"
 
     @property
+    def snapshot(self) -> Path:
+        """Return the folder of the newest snapshot: see `oncebus.engine.snapshot`."""
+        return self.data / "snapshot"
+
+    @property
     def store(self) -> Path:
         """Return the file of the delivery store."""
         return self.data / "store.db"

@@ -97,6 +97,14 @@ class Store:
         arrivals, self._tables.durable_arrivals = self._tables.durable_arrivals, set()
         return arrivals
 
+    def keep_file(self) -> None:
+        """Keep the store's file as it is, for a copy, until `change_file`. Call it outside of a transaction."""
+        self._connection.keep_file()
+
+    def change_file(self) -> None:
+        """Let the store's file change again."""
+        self._connection.change_file()
+
     def transaction(self) -> AbstractContextManager[None]:
         """Return a context whose calls become durable together, with one fsync, when it ends. Contexts do not nest."""
         return self._connection.transaction()

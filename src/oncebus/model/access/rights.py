@@ -104,6 +104,7 @@ class Operation(enum.Enum):
     DISCARD_QUARANTINED = ("Discard quarantined messages", Right.MANAGE, "namespace", *_DELETING)
     RELEASE_QUARANTINED = ("Release quarantined messages", Right.MANAGE, "namespace", *_WRITING)
     RESET = ("Reset a broker that is there for tests", Right.MANAGE, "namespace", *_DELETING)
+    BACK_UP = ("Make a snapshot of all data, in the data folder", Right.MANAGE, "namespace", *_READING)
     EXPORT = ("Export the namespace's entities", Right.MANAGE, "namespace", *_READING)
     DEPLOY = ("Deploy entities from a file", Right.MANAGE, "namespace", *_WRITING)
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "quarantine": "quarantine",
     "connection-string": "token",
     "token": "token",
+    "backup": "backup",
     "repair": "repair",
     "warm-up": "warm_up",
     "dedup": "dedup",

@@ -108,14 +108,25 @@ def _ignore(why: str) -> None:
 
 @contextlib.contextmanager
 def while_stopped(data: Path) -> Iterator[None]:
-    """Lock the folder against `serve` and `pipeline` for a block. Raises `CannotServe` if one of them runs."""
-    if not data.is_dir():
-        raise CannotServe(f"There is no data folder '{data}'. Give the broker's data folder with --data.")
+    """Lock the folder against `serve`, `gateway` and `pipeline` for a block. Raises `CannotServe` if one of them runs.
+
+    The lock of `gateway` belongs to the inbox, which the block may want to open. So it is only looked at.
+    """
+    need_data_folder(data)
+    inbox, pipeline = Folders(data).locks
     with (
         _locked_file(data / LOCK, f"A broker uses data folder '{data}'. Stop it first."),
-        _locked_file(data / "pipeline.lock", f"A pipeline uses data folder '{data}'. Stop it first."),
+        _locked_file(pipeline, f"A pipeline uses data folder '{data}'. Stop it first."),
     ):
+        if not _is_free(inbox):
+            raise CannotServe(f"A gateway uses data folder '{data}'. Stop it first.")
         yield
+
+
+def need_data_folder(data: Path) -> None:
+    """Raise `CannotServe` if there is no data folder."""
+    if not data.is_dir():
+        raise CannotServe(f"There is no data folder '{data}'. Give the broker's data folder with --data.")
 
 
 @contextlib.contextmanager

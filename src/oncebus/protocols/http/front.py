@@ -109,6 +109,7 @@ class Front:
             Shape.DETECTION: {"POST": _Does(Operation.SWITCH_ON_DETECTION, self._switch_on_detection)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
             Shape.RESET: {"POST": _Does(Operation.RESET, self._reset)},
+            Shape.SNAPSHOT: {"POST": _Does(Operation.BACK_UP, self._snapshot)},
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
                 "DELETE": _Does(
@@ -332,6 +333,10 @@ class Front:
                 "since": iso8601(entity.updated_at),
             }
         )
+
+    async def _snapshot(self, _request: HttpRequest, _target: MessagePath) -> Response:
+        await self._broker.snapshots.make()
+        return Response(b"", 201)
 
     async def _quarantine(self, request: HttpRequest, _: MessagePath) -> Response:
         query = request.query

@@ -11,6 +11,7 @@
     /health, /health/live, /health/ready        whether the broker is healthy
     /metrics, /$quarantine                      the broker itself
     /$reset                                     to reset a broker that is there for tests
+    /metrics, /$quarantine, /$snapshot         the broker itself
 
 An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A
 slash in an id must be escaped. Fixed words may have any letter case.
@@ -50,11 +51,13 @@ class Shape(enum.Enum):
     METRICS = "metrics"
     QUARANTINE = "$quarantine"
     RESET = "$reset"
+    SNAPSHOT = "$snapshot"
 
 
 _BELOW_ENTITY = frozenset(shape.value for shape in Shape if shape.value.startswith("$")) - {
     Shape.QUARANTINE.value,
     Shape.RESET.value,
+    Shape.SNAPSHOT.value,
 }
 
 
@@ -92,6 +95,8 @@ def find_target(raw_path: bytes) -> MessagePath | None:
             return MessagePath(Shape.QUARANTINE)
         case ["$reset"]:
             return MessagePath(Shape.RESET)
+        case ["$snapshot"]:
+            return MessagePath(Shape.SNAPSHOT)
         case [_, *_, "messages"]:
             return MessagePath(Shape.MESSAGES, "/".join(segments[:-1]))
         case [_, *_, "messages", "head"]:

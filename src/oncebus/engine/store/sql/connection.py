@@ -104,6 +104,14 @@ class Connection(ABC):
     def _raise_meaning(self, error: BaseException) -> None:
         """Raise a `StoreError` that the caller can act on if there is one for this failure. Otherwise do nothing."""
 
+    def keep_file(self) -> None:
+        """Keep the file as it is from now on, with all that was committed. Changes go elsewhere until `change_file`."""
+        raise StoreError(f"Store '{self.place}' is not a file.")
+
+    def change_file(self) -> None:
+        """End what `keep_file` has begun."""
+        raise StoreError(f"Store '{self.place}' is not a file.")
+
     @property
     def is_inside(self) -> bool:
         """Return whether a transaction is open."""

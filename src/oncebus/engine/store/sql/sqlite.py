@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import suppress
 from typing import Self
 
-from oncebus.engine.store.errors import StoreFull, StoreInUse, StoreMismatch
+from oncebus.engine.store.errors import StoreError, StoreFull, StoreInUse, StoreMismatch
 from oncebus.engine.store.sql.connection import Connection
 from oncebus.engine.store.sql.schema import APPLICATION, TABLES, VERSION
 from oncebus.model.entities.names import session_key
@@ -63,6 +63,17 @@ class SqliteConnection(Connection):
     def close(self) -> None:
         """Close the file. An open transaction is rolled back."""
         self._database.close()
+
+    def keep_file(self) -> None:
+        """See `Connection.keep_file`. Until then, the write-ahead log grows with each change."""
+        busy, _, _ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise StoreError(f"Store '{self.place}' cannot write its changes into its file.")
+        self.execute("PRAGMA wal_autocheckpoint = 0")
+
+    def change_file(self) -> None:
+        """See `Connection.change_file`."""
+        self.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_BEFORE_CHECKPOINT}")
 
     def _begin(self) -> None:
         self.execute("BEGIN IMMEDIATE")
