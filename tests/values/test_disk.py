@@ -107,6 +107,7 @@ NOT_DURABLE = {
     "programs/serve/checks.py": "a probe, and the lock",
     "programs/serve/warm_up.py": "logs",
     "spark/starting.py": "a log",
+    "testing/pipelines.py": "a log",
     "values/watching.py": "a note that only lets others wait without polling",
 }
 """Modules that write by hand what a crash may lose."""

@@ -20,6 +20,7 @@ ELSEWHERE = {
     "connector": "runs where no broker is, with the client library of Azure",
     "doctor": "watches a trial from outside",
     "programs/dedup": "a progress display beside Spark",
+    "testing": "a whole broker in a thread of the users' tests",
     "protocols/monitoring/span_export.py": "the exporter of OpenTelemetry may hang when it is closed",
 }
 """Threads that a simulated broker never meets."""

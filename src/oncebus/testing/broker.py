@@ -118,7 +118,7 @@ class Broker:
 
     # For `start`
 
-    def run(self, started: Future[None], ended: Future[Callable[[], None]]) -> None:
+    def run(self, started: Future[None], ended: Future[Callable[[], object]]) -> None:
         """Run the broker in this thread, until the function that `ended` gets is called."""
         asyncio.set_event_loop(self._loop)
         try:
@@ -133,7 +133,7 @@ class Broker:
             asyncio.set_event_loop(None)
             self._loop.close()
 
-    async def _run(self, started: Future[None], ended: Future[Callable[[], None]]) -> None:
+    async def _run(self, started: Future[None], ended: Future[Callable[[], object]]) -> None:
         stopping = asyncio.Event()
         ended.set_result(lambda: self._loop.call_soon_threadsafe(stopping.set))
         try:
@@ -189,7 +189,7 @@ def start(entities: Sequence[Entities], spark: bool) -> Iterator[Broker]:
     ):
         broker = Broker(Path(folder), listener, spark=spark)
         started: Future[None] = Future()
-        ended: Future[Callable[[], None]] = Future()
+        ended: Future[Callable[[], object]] = Future()
         thread = threading.Thread(target=broker.run, args=(started, ended), name="oncebus", daemon=True)
         thread.start()
         try:

@@ -9,9 +9,8 @@
     /{entity}/$refusals                         refused operations, and why
     /{entity}/$detection                        to switch on detection
     /health, /health/live, /health/ready        whether the broker is healthy
-    /metrics, /$quarantine                      the broker itself
+    /metrics, /$quarantine, /$snapshot          the broker itself
     /$reset                                     to reset a broker that is there for tests
-    /metrics, /$quarantine, /$snapshot         the broker itself
 
 An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A
 slash in an id must be escaped. Fixed words may have any letter case.
