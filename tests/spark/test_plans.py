@@ -196,8 +196,8 @@ def test_a_plan_that_needs_few_rows_evaluates_whole_parts(
 def test_a_cached_result_is_evaluated_once(session: SparkSession, evaluations: Callable[[], list[int]]) -> None:
     checked = detect_duplicates(messages(session), **OPTIONS).persist()
     try:
-        for change in (lambda frame: frame.filter("id = 'k1'"), lambda frame: frame, lambda frame: frame.limit(3)):
-            change(checked).collect()
+        for result in (checked.filter("id = 'k1'"), checked, checked.limit(3)):
+            result.collect()
         assert sum(evaluations()) == 90
     finally:
         checked.unpersist(blocking=True)

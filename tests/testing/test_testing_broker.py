@@ -166,10 +166,10 @@ def test_without_detection_a_lost_answer_makes_two_messages(broker: Broker) -> N
 
 def test_an_http_client_does_not_get_a_lost_answer_either(broker: Broker) -> None:
     broker.lose_answers()
-    post = {"url": f"{broker.url}/plain/messages", "headers": authorization(broker), "content": b"x"}
-    with pytest.raises(httpx.TransportError):
-        httpx.post(**post)
-    assert httpx.post(**post).status_code == 201
+    with httpx.Client(headers=authorization(broker)) as client:
+        with pytest.raises(httpx.TransportError):
+            client.post(f"{broker.url}/plain/messages", content=b"x")
+        assert client.post(f"{broker.url}/plain/messages", content=b"x").status_code == 201
     assert len(take(broker, "plain")) == 2
 
 

@@ -215,7 +215,7 @@ class Run:
 
         self._spans = section("<i8", 2 * spans).reshape(spans, 2)
         self.filter = section("<u8", header.words)
-        self._words = memoryview(self.filter)
+        self._words = self.filter.data
         self._high = section("<u8", size)
         self._low = section("<u8", size)
         self._time = section("<i8", size)
