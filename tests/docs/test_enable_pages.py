@@ -109,7 +109,7 @@ def test_the_commands_to_start_with_and_their_flags_exist(name: str) -> None:
     for line in lines:
         program_, *words = shlex.split(line)
         if program_ != "oncebus":
-            assert program_ in (".", "export", "keytool", "pip", "python3")
+            assert program_ in (".", "cp", "export", "keytool", "pip", "python3")
             continue
         command = main.get_command(click.Context(main), words[0])
         assert command is not None, line
