@@ -148,6 +148,7 @@ class Settings:
     amqp_port: int = 5672
     amqps_port: int = 5671
     metrics_port: int | None = None
+    metrics_rule: str | None = None
     tier: str | None = None
     namespace: str = "oncebus"
     data_access: str = "owner"
@@ -205,6 +206,10 @@ SETTINGS = {
     "amqps_port": _About(_PORT, "Port for AMQP with TLS, used instead of `amqp_port`; 0 picks a free one"),
     "metrics_port": _About(
         _PORT, "One more port, on this machine alone, for metrics and health without a key; 0 picks a free one"
+    ),
+    "metrics_rule": _About(
+        _Parser(_text),
+        "Authorization rule of the namespace whose key may read `GET /metrics` and nothing else, whatever its rights",
     ),
     "tier": _About(
         _Parser(_choice(TIERS)),

@@ -19,7 +19,7 @@ from oncebus.model.access import (
     connection_string,
     make_token,
 )
-from oncebus.model.access.authorization import renew
+from oncebus.model.access.authorization import renew, verify
 from oncebus.model.access.authorization_rule import BadAuthorizationRule, fresh_rule
 from oncebus.model.access.rights import Rights, table
 from tests.model.access.actors import (
@@ -51,6 +51,48 @@ def test_each_operation_requires_its_right(operation: Operation, rule: Authoriza
         ask(token(EVERYTHING, rule), operation)
     assert (caught.value.reason, caught.value.status) == (Reason.RIGHT, 401)
     assert operation.right in str(caught.value)
+
+
+@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize("right", Right)
+def test_a_rule_that_is_only_for_metrics_permits_nothing_else_whatever_its_rights(
+    operation: Operation, right: Right
+) -> None:
+    scraper = AuthorizationRule("scraper", frozenset({right}), "scraper-one", "scraper-two", only_metrics=True)
+    grant = verify(token(EVERYTHING, scraper), now=NOW, namespace_rules=(ROOT, scraper), rules_of=rules_of, host=HOST)
+    assert grant.rights_on("orders") == frozenset()
+    if operation is Operation.METRICS:
+        grant.require(operation, "", now=NOW)
+        return
+    for path in ("", "orders"):
+        with pytest.raises(AccessRefused) as caught:
+            grant.require(operation, path, now=NOW)
+        assert caught.value.reason is Reason.RIGHT
+
+
+def test_a_rule_that_is_only_for_metrics_reads_those_of_the_whole_namespace_until_its_token_expires() -> None:
+    scraper = AuthorizationRule("scraper", frozenset({Right.SEND}), "scraper-one", "scraper-two", only_metrics=True)
+    rules = (ROOT, scraper)
+    grant = verify(token(EVERYTHING, scraper), now=NOW, namespace_rules=rules, rules_of=rules_of, host=HOST)
+    with pytest.raises(AccessRefused) as caught:
+        grant.require(Operation.METRICS, "", now=LATER)
+    assert caught.value.reason is Reason.EXPIRED
+    narrow = verify(token(rule=scraper), now=NOW, namespace_rules=rules, rules_of=rules_of, host=HOST)
+    with pytest.raises(AccessRefused) as caught:
+        narrow.require(Operation.METRICS, "", now=NOW)
+    assert caught.value.reason is Reason.AUDIENCE
+
+
+def test_a_renewed_grant_is_only_for_metrics_if_its_rule_is() -> None:
+    scraper = AuthorizationRule("scraper", frozenset({Right.MANAGE}), "scraper-one", "scraper-two", only_metrics=True)
+    given = token(EVERYTHING, scraper)
+    grant = verify(given, now=NOW, namespace_rules=(scraper,), rules_of=rules_of, host=HOST)
+    assert renew(grant, namespace_rules=(scraper,), rules_of=rules_of) is grant
+    free = renew(grant, namespace_rules=(replace(scraper, only_metrics=False),), rules_of=rules_of)
+    assert free is not None
+    free.require(Operation.SEND, "orders", now=NOW)
+    limited = renew(free, namespace_rules=(scraper,), rules_of=rules_of)
+    assert limited == grant
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.model.access import AuthorizationRule, KeyFileError, Right
+from oncebus.model.access.jwts import make_jwt
 from oncebus.protocols.http import requests
 from oncebus.values.durations import SECOND
 from tests.broker.in_process import FakeTime
@@ -83,6 +84,34 @@ def test_each_operation_needs_its_right(
             assert "claim" in answer.text
 
     shared(play)
+
+
+@pytest.mark.parametrize("right", Right)
+def test_a_rule_for_metrics_reads_them_and_nothing_else(tmp_path: Path, right: Right) -> None:
+    scraper = AuthorizationRule("scraper", frozenset({right}), "scraper-one", "scraper-two", only_metrics=True)
+
+    async def play(front: Front) -> None:
+        await front.queue()
+        claims = {"iss": f"https://{HOST}/adfs", "exp": front.time.now // SECOND + 60}
+        for signed in (token(front.time, scraper), "Bearer " + make_jwt("scraper", "scraper-one", claims)):
+            for method, path, needed in ROUTES:
+                answer = await front.ask(method, path, query="timeout=0", token=signed)
+                if path == "/metrics":
+                    assert (answer.status, "oncebus_healthy" in answer.text) == (200, True)
+                elif needed:
+                    assert answer.status == 401, path
+            for method, path in (
+                ("GET", "/orders"),
+                ("PUT", "/orders2"),
+                ("DELETE", "/orders"),
+                ("GET", "/$namespaceinfo"),
+                ("GET", "/$Resources/queues"),
+            ):
+                answer = await front.ask(method, path, b"<entry/>", query="api-version=2021-05", token=signed)
+                assert answer.status == 401, path
+        assert front.broker.catalogue.find("orders") is not None
+
+    scenario(tmp_path, play, rules=lambda: (ROOT, scraper))
 
 
 def test_rules_of_an_entity_are_valid_for_it_and_below_only(tmp_path: Path) -> None:

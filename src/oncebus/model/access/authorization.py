@@ -36,6 +36,8 @@ class Grant:
     holder: str = field(default="", kw_only=True)
     """The path of the entity whose rule signed the token; empty for the namespace."""
     owner_of: OwnerOf | None = field(default=None, kw_only=True, repr=False, compare=False)
+    only_metrics: bool = field(default=False, kw_only=True)
+    """Whether the token may read metrics and nothing else. `rights` are then those of the rule, and grant nothing."""
 
     def covers(self, path: str) -> bool:
         """Return whether the token is about the entity at `path`, which need not exist."""
@@ -51,7 +53,7 @@ class Grant:
 
     def rights_on(self, path: str) -> frozenset[Right]:  # noqa: ARG002
         """Return the rights on an entity that the token covers."""
-        return self.rights
+        return frozenset() if self.only_metrics else self.rights
 
     @property
     def signer(self) -> str:
@@ -64,7 +66,8 @@ class Grant:
             raise refusal.expired_token(self.expires)
         if not self.covers(path):
             raise refusal.wrong_audience()
-        if operation.right not in self.rights_on(path):
+        reads_metrics = self.only_metrics and operation is Operation.METRICS
+        if not reads_metrics and operation.right not in self.rights_on(path):
             resource = "/".join((self.scope.host, *path_of(path)))
             raise AccessRefused(Reason.RIGHT, operation.refusal(resource))
 
@@ -99,7 +102,16 @@ def verify(
         raise refusal.expired_token(given.expires)
     if host is not None and not same_host(given.scope.host, host) and not is_this_machine(given.scope.host):
         raise refusal.wrong_audience()
-    return Grant(rule.name, rule.rights, given.expires, given.scope, key, holder=holders[id(rule)], owner_of=owner_of)
+    return Grant(
+        rule.name,
+        rule.rights,
+        given.expires,
+        given.scope,
+        key,
+        holder=holders[id(rule)],
+        owner_of=owner_of,
+        only_metrics=rule.only_metrics,
+    )
 
 
 def renew(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
@@ -111,6 +123,8 @@ def renew(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_o
     for path, rules in reversed(levels):
         for rule in rules:
             if rule.name == grant.rule and grant.key in (rule.primary_key, rule.secondary_key):
-                is_same = (path, rule.rights) == (grant.holder, grant.rights)
-                return grant if is_same else replace(grant, rights=rule.rights, holder=path)
+                found = (path, rule.rights, rule.only_metrics)
+                if found == (grant.holder, grant.rights, grant.only_metrics):
+                    return grant
+                return replace(grant, rights=rule.rights, holder=path, only_metrics=rule.only_metrics)
     return None

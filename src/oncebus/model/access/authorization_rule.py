@@ -48,6 +48,8 @@ class AuthorizationRule:
     rights: frozenset[Right]
     primary_key: str = field(repr=False)
     secondary_key: str = field(repr=False)
+    only_metrics: bool = field(default=False, kw_only=True)
+    """Whether its tokens may read metrics and nothing else, whatever `rights` says."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -147,7 +147,8 @@ def verify_own(token: WrittenJwt, namespace_rules: list[AuthorizationRule], *, n
         raise malformed_token() from None
     if host is not None and not same_host(issuer.host, host) and not is_this_machine(issuer.host):
         raise wrong_audience()
-    return Grant(rule.name, rule.rights, expires, Scope(issuer.host, ()), key)
+    scope = Scope(issuer.host, ())
+    return Grant(rule.name, rule.rights, expires, scope, key, only_metrics=rule.only_metrics)
 
 
 def _secret(key: str) -> bytes:

@@ -27,6 +27,7 @@ _ONLY_OF_THE_GATEWAY = (
     "amqp_port",
     "amqps_port",
     "metrics_port",
+    "metrics_rule",
     "tier",
     "namespace",
     "key_file",

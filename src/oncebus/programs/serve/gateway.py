@@ -24,7 +24,7 @@ from oncebus.model.entities import Catalogue, Namespace, Tier
 from oncebus.programs.serve.addresses import ClientAddress, Sockets, forget_addresses, write_addresses
 from oncebus.programs.serve.certificate import with_certificate
 from oncebus.programs.serve.descriptors import limits_of_this_process
-from oncebus.programs.serve.servers import open_servers
+from oncebus.programs.serve.servers import namespace_rules, open_servers
 from oncebus.programs.serve.start_files import files_at_start
 from oncebus.protocols.http.front import Reset
 from oncebus.protocols.monitoring import tracing
@@ -85,7 +85,7 @@ async def run_gateway(
     keys = KeyFile(settings.key_path)
     with contextlib.closing(sockets or Sockets.open(settings)) as bound:
         keys.create()
-        keys.rules()
+        namespace_rules(keys, settings)
         threads = Threads()
         broker = await Broker.open(
             await threads.run(_open_engine, settings),

@@ -6,12 +6,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 from prometheus_client import Metric
 
 from oncebus.broker.broker import Broker
-from oncebus.model.access import EMULATOR_RULE, AuthorizationRule, KeyFile
+from oncebus.model.access import EMULATOR_RULE, AuthorizationRule, KeyFile, Right
 from oncebus.programs.serve.addresses import Sockets
 from oncebus.programs.serve.app import make_app
 from oncebus.programs.serve.descriptors import ConnectionLimits
@@ -23,7 +24,7 @@ from oncebus.protocols.http.server import HttpServer
 from oncebus.protocols.portal.hosts import Hosts
 from oncebus.protocols.servicebus import AmqpLimits, ServiceBusServer, make_server
 from oncebus.protocols.servicebus.upgrade import Upgrade
-from oncebus.values.settings import Settings
+from oncebus.values.settings import Settings, SettingsError
 
 
 class Servers(NamedTuple):
@@ -107,9 +108,25 @@ async def open_servers(
 
 
 def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
-    """Return a function that returns the namespace's current authorization rules."""
+    """Return a function that returns the namespace's current authorization rules.
+
+    The rule of the setting `metrics_rule` is only for metrics. Raises `SettingsError` if no other one has Manage.
+    """
     known = (EMULATOR_RULE,) if settings.emulator else ()
-    return lambda: (*keys.rules(), *known)
+    name = settings.metrics_rule
+    if name is None:
+        return lambda: (*keys.rules(), *known)
+
+    def limited(rule: AuthorizationRule) -> AuthorizationRule:
+        # The commands find a rule whose name differs in letter case, so the setting must limit it too.
+        return replace(rule, only_metrics=True) if rule.name.lower() == name.lower() else rule
+
+    def current() -> Sequence[AuthorizationRule]:
+        return (*map(limited, keys.rules()), *known)
+
+    if not any(Right.MANAGE in rule.rights and not rule.only_metrics for rule in current()):
+        raise SettingsError(f"Setting 'metrics_rule' has value {name!r}. No other authorization rule has Manage.")
+    return current
 
 
 def _certificate(settings: Settings) -> Tls | None:
