@@ -24,7 +24,8 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 def test_the_versions_are_those_of_the_package() -> None:
     assert PROJECT["requires-python"] == f">={version_text(LEAST_PYTHON)}"
-    needed = {re.split(r"[<>=]", each)[0]: each for each in PROJECT["dependencies"]}
+    extras = PROJECT["optional-dependencies"]
+    needed = {re.split(r"[<>=]", each)[0]: each for each in (*PROJECT["dependencies"], *extras["spark"])}
     for name, (_, least, too_new) in PACKAGES.items():
         assert needed[name] == f"{name}>={version_text(least)}" + (f",<{version_text(too_new)}" if too_new else "")
 

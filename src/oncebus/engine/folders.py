@@ -69,6 +69,6 @@ class Folders:
         return self.data / "store.db"
 
     @property
-    def locks(self) -> tuple[Path, ...]:
-        """Return the files that a gateway and a pipeline lock while they use the folder."""
-        return self.inbox / "lock", self.data / "pipeline.lock"
+    def gateway_lock(self) -> Path:
+        """Return the file that a gateway locks: the lock of the inbox."""
+        return self.inbox / "lock"

@@ -47,7 +47,7 @@ def test_a_second_serve_is_refused(data: Path) -> None:
 
 def test_the_rest_of_a_killed_serve_may_end_first(data: Path) -> None:
     async def scene() -> None:
-        with locked(Folders(data).inbox / "lock"):
+        with locked(Folders(data).gateway_lock):
             entering = asyncio.create_task(enter(data))
             await asyncio.sleep(0)
             assert not entering.done()
@@ -56,13 +56,18 @@ def test_the_rest_of_a_killed_serve_may_end_first(data: Path) -> None:
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize("name", ["inbox/lock", "pipeline.lock"])
-def test_a_process_that_does_not_end_is_named(data: Path, name: str) -> None:
-    with locked(data / name), pytest.raises(CannotServe, match=f"^Another process has locked '{data / name}'"):
+def test_a_gateway_that_does_not_end_is_named(data: Path) -> None:
+    lock = Folders(data).gateway_lock
+    with locked(lock), pytest.raises(CannotServe, match=f"^Another process has locked '{lock}'"):
         asyncio.run(enter(data, seconds=10.0))
 
 
-def test_a_standby_waits_for_data_and_for_every_lock(tmp_path: Path) -> None:
+def test_a_pipeline_is_not_waited_for(data: Path) -> None:
+    with locked(Folders(data).pipeline_lock):
+        asyncio.run(enter(data, seconds=10.0))
+
+
+def test_a_standby_waits_for_data_and_for_serve_and_gateway(tmp_path: Path) -> None:
     folders = Folders(tmp_path / "data")
     data, told = folders.data, list[str]()
 
@@ -73,7 +78,7 @@ def test_a_standby_waits_for_data_and_for_every_lock(tmp_path: Path) -> None:
         assert not data.exists()
         waiting.cancel()
         Engine.files(folders, 2).close()
-        for lock in (data / LOCK, *folders.locks):
+        for lock in (data / LOCK, folders.gateway_lock):
             told.clear()
             with locked(lock):
                 waiting = asyncio.create_task(wait_as_standby(data, told.append))

@@ -22,7 +22,7 @@ _WIDER = {"owner": ("group", "anyone"), "group": ("anyone",)}
 LOCK = "serve.lock"
 LOOK_SECONDS = 0.1
 LEFTOVER_SECONDS = 10.0
-"""How long to wait for the gateway and the pipeline of a `serve` that was killed."""
+"""How long to wait for the gateway of a `serve` that was killed."""
 
 
 class CannotServe(OncebusError):
@@ -70,14 +70,15 @@ def make_data_folder(data: Path, access: str = "owner") -> None:
 async def alone(data: Path, *, passed: Callable[[], float] = time.monotonic) -> AsyncIterator[None]:
     """Lock the folder against a second `serve` while the block runs. Raises `CannotServe` if one is already running.
 
-    The gateway and the pipeline of a `serve` that was killed end by themselves within a second. Waits for them.
+    The gateway of a `serve` that was killed ends by itself within a second, and a new one would give up before that. So
+    this waits for it. A new pipeline waits for the old one by itself.
     """
     busy = f"Another broker uses data folder '{data}'. Stop it first, or choose another folder with --data."
     with _locked_file(data / LOCK, busy):
         until = passed() + LEFTOVER_SECONDS
-        while leftovers := [lock for lock in Folders(data).locks if not _is_free(lock)]:
+        while not _is_free(gateway := Folders(data).gateway_lock):
             if passed() >= until:
-                raise CannotServe(f"Another process has locked '{leftovers[0]}'. Stop it first.")
+                raise CannotServe(f"Another process has locked '{gateway}'. Stop it first.")
             await asyncio.sleep(LOOK_SECONDS)
         yield
 
@@ -97,7 +98,7 @@ def _reason_to_wait(data: Path) -> str | None:
     folders = Folders(data)
     if not folders.store.exists():
         return f"there is no broker's data in '{data}' yet"
-    if not all(map(_is_free, (data / LOCK, *folders.locks))):
+    if not all(map(_is_free, (data / LOCK, folders.gateway_lock))):
         return f"another broker uses data folder '{data}'"
     return None
 
@@ -113,12 +114,12 @@ def while_stopped(data: Path) -> Iterator[None]:
     The lock of `gateway` belongs to the inbox, which the block may want to open. So it is only looked at.
     """
     need_data_folder(data)
-    inbox, pipeline = Folders(data).locks
+    folders = Folders(data)
     with (
         _locked_file(data / LOCK, f"A broker uses data folder '{data}'. Stop it first."),
-        _locked_file(pipeline, f"A pipeline uses data folder '{data}'. Stop it first."),
+        _locked_file(folders.pipeline_lock, f"A pipeline uses data folder '{data}'. Stop it first."),
     ):
-        if not _is_free(inbox):
+        if not _is_free(folders.gateway_lock):
             raise CannotServe(f"A gateway uses data folder '{data}'. Stop it first.")
         yield
 
