@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncebus.protocols.management.documents import parse_document, quote_member
-from oncebus.protocols.templates.history import History, Made
+from oncebus.protocols.templates.history import History
 from tests.protocols.http.http_front import SENDER, token
 
 from .template_scenes import queue, resource, template
@@ -162,12 +162,23 @@ def test_a_long_text_without_an_end_takes_no_long_time() -> None:
     assert parse_document(quote_member('{template : {"template": 1}}', "template")) == {"template": {"template": 1}}
 
 
+def names_in(history: History) -> list[str]:
+    return [json.loads(made.answer)["name"] for made in history.of("group")]
+
+
 def test_the_history_has_limits() -> None:
-    history = History(most=3, most_bytes=100)
+    history = History(most=3, most_bytes=200)
     for number in range(5):
-        history.add("Group", f"d{number}", Made({"name": number}, {}, [], 10))
-    assert [made.answer["name"] for made in history.of("group")] == [4, 3, 2]
-    history.add("group", "D3", Made({"name": "again"}, {}, [], 85))
-    assert [made.answer["name"] for made in history.of("group")] == ["again", 4]
-    history.add("group", "large", Made({"name": "large"}, {}, [], 1000))
-    assert [made.answer["name"] for made in history.of("group")] == ["large"]
+        history.add("Group", f"d{number}", {"name": f"d{number}"}, {}, [])
+    assert names_in(history) == ["d4", "d3", "d2"]
+    history.add("group", "D3", {"name": "again"}, {"text": "x" * 140}, [])
+    assert names_in(history) == ["again", "d4"]
+    history.add("group", "large", {"name": "large"}, {}, [{"text": "x" * 1000}])
+    assert names_in(history) == ["large"]
+
+
+def test_large_outputs_of_small_templates_count_in_the_history() -> None:
+    history = History(most_bytes=1000)
+    for number in range(5):
+        history.add("group", f"d{number}", {"name": f"d{number}", "outputs": list(range(100))}, {}, [])
+    assert names_in(history) == ["d4", "d3"]

@@ -136,7 +136,7 @@ class Deployments:
         return await does.handler(request, deployment)
 
     async def _deploy(self, request: HttpRequest, deployment: Deployment) -> Response:
-        template, given, size = await self._template(request)
+        template, given = await self._template(request)
         keys_of = self._keys_of(request)
         for _ in range(MOST_ATTEMPTS):
             planned = await self._plan(template, given, deployment)
@@ -164,17 +164,17 @@ class Deployments:
                 },
             }
             operations = [_operation(answer, at, id) for at, id in enumerate(ids, start=1)]  # noqa: A001
-            self._history.add(deployment.group, deployment.name, Made(answer, template, operations, size))
-            return _json(answer)
+            made = self._history.add(deployment.group, deployment.name, answer, template, operations)
+            return _written(made.answer)
         raise ArmRefused(409, "DeploymentActive", "Other changes to the namespace kept interfering. Deploy again.")
 
     async def _what_if(self, request: HttpRequest, deployment: Deployment) -> Response:
-        template, given, _ = await self._template(request)
+        template, given = await self._template(request)
         planned = await self._plan(template, given, deployment)
         return _json({"status": "Succeeded", "properties": self._result(planned, deployment)})
 
     async def _validate(self, request: HttpRequest, deployment: Deployment) -> Response:
-        template, given, _ = await self._template(request)
+        template, given = await self._template(request)
         planned = await self._plan(template, given, deployment)
         keys_of = self._keys_of(request)
         await self._outputs(template, given, deployment, self._planned(planned, keys_of))
@@ -184,10 +184,10 @@ class Deployments:
     # Deployments that were made
 
     async def _list(self, _: HttpRequest, deployment: Deployment) -> Response:
-        return _json({"value": [made.answer for made in self._history.of(deployment.group)]})
+        return _written(b'{"value": [%b]}' % b", ".join(made.answer for made in self._history.of(deployment.group)))
 
     async def _show(self, _: HttpRequest, deployment: Deployment) -> Response:
-        return _json(self._made(deployment).answer)
+        return _written(self._made(deployment).answer)
 
     async def _exists(self, _: HttpRequest, deployment: Deployment) -> Response:
         self._made(deployment)
@@ -198,7 +198,7 @@ class Deployments:
         return Response(status_code=204)
 
     async def _show_template(self, _: HttpRequest, deployment: Deployment) -> Response:
-        return _json({"template": self._made(deployment).template})
+        return _written(b'{"template": %b}' % self._made(deployment).template)
 
     async def _cancel(self, _: HttpRequest, deployment: Deployment) -> Response:
         self._made(deployment)
@@ -208,8 +208,8 @@ class Deployments:
     async def _operations(self, request: HttpRequest, deployment: Deployment) -> Response:
         operations, wanted = self._made(deployment).operations, _operation_in(request.scope["raw_path"])
         if wanted is None:
-            return _json({"value": operations})
-        for operation in operations:
+            return _written(b'{"value": %b}' % operations)
+        for operation in json.loads(operations):
             if operation["operationId"] == wanted:
                 return _json(operation)
         text = f"The operation {clip(wanted)} of the deployment '{deployment.name}' could not be found."
@@ -236,9 +236,9 @@ class Deployments:
             }
         return _json(answer)
 
-    async def _template(self, request: HttpRequest) -> tuple[Value, Value, int]:
-        """Return the template and the parameter values in a request, and its size."""
-        body, size = await self._body(request)
+    async def _template(self, request: HttpRequest) -> tuple[Value, Value]:
+        """Return the template and the parameter values in a request."""
+        body = await self._body(request)
         properties = find(body, "properties")
         if not is_object(properties):
             raise bad_content(f"The member 'properties' is {kind_of(properties)}. Not an object.")
@@ -251,9 +251,9 @@ class Deployments:
         if find(properties, "template") is None:
             raise bad_content("The member 'template' is missing.")
         values = find(properties, "parameters")
-        return find(properties, "template"), {} if values is None else values, size
+        return find(properties, "template"), {} if values is None else values
 
-    async def _body(self, request: HttpRequest) -> tuple[Object, int]:
+    async def _body(self, request: HttpRequest) -> Object:
         body = await request.read_whole(LARGEST, self._limits.body_seconds)
         try:
             content = await self._in_thread(lambda _: _parse(body or b"{}"))
@@ -261,7 +261,7 @@ class Deployments:
             raise bad_content(f"The body of the request is not JSON: {error}") from None
         if not is_object(content):
             raise bad_content(f"The body of the request is {kind_of(content)}. Not an object.")
-        return content, len(body)
+        return content
 
     def _planned(self, planned: Plan, keys_of: KeysOf) -> Deployed:
         """Return the resources as they will be. New rules of the namespace do not have their final keys yet."""
@@ -418,4 +418,8 @@ def _answer(error: Exception) -> Response:
 
 def _json(content: Object, status: int = 200) -> Response:
     # ASCII, so that half of a surrogate pair in a text does not fail.
-    return Response(json.dumps(content).encode(), status, media_type="application/json")
+    return _written(json.dumps(content).encode(), status)
+
+
+def _written(content: bytes, status: int = 200) -> Response:
+    return Response(content, status, media_type="application/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from oncebus.protocols.management.documents import Object
@@ -10,16 +11,23 @@ from oncebus.protocols.templates.scope import Value
 MOST = 800
 """The maximum number of deployments. It is the Resource Manager's limit for a group."""
 MOST_BYTES = 32 << 20
-"""The total size of the requests that made them."""
+"""The total size of what is kept of them, which may be far more than the requests that made them."""
 
 
 class Made(NamedTuple):
-    """A deployment: what its answer said, its template, its operations, and the size of all that in a request."""
+    """A deployment, in JSON: what its answer said, its template, and a list of its operations.
 
-    answer: Object
-    template: Value
-    operations: list[Object]
-    size: int
+    As objects, the same would take many times the memory.
+    """
+
+    answer: bytes
+    template: bytes
+    operations: bytes
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes that it takes."""
+        return sum(map(len, self))
 
 
 class History:
@@ -31,13 +39,19 @@ class History:
         self._made: dict[tuple[str, str], Made] = {}
         self._bytes = 0
 
-    def add(self, group: str, name: str, made: Made) -> None:
-        """Keep a deployment in place of an earlier one with its name. The oldest go if there are too many."""
+    def add(self, group: str, name: str, answer: Object, template: Value, operations: list[Object]) -> Made:
+        """Keep a deployment in place of an earlier one with its name, and return it.
+
+        The oldest go if there are too many.
+        """
+        # ASCII, so that half of a surrogate pair in a text does not fail.
+        made = Made(*(json.dumps(each).encode() for each in (answer, template, operations)))
         self.remove(group, name)
         self._made[_key(group, name)] = made
         self._bytes += made.size
         while len(self._made) > self._most or (self._bytes > self._most_bytes and len(self._made) > 1):
             self._drop(next(iter(self._made)))
+        return made
 
     def get(self, group: str, name: str) -> Made | None:
         """Return a deployment, or None."""
