@@ -83,6 +83,19 @@ def test_who_gives_up_does_not_end_the_fetch_of_others() -> None:
     play(scenario)
 
 
+def test_an_address_that_no_library_expects_does_not_end_the_fetching() -> None:
+    address = "https://127.0.0.1:99999/keys"
+
+    async def scenario(provider: ServedProvider, keys: SigningKeys, clock: Clock) -> None:
+        await keys.look_for("rsa-1")
+        provider.answers[DISCOVERY] = lambda handler: answer(handler, {"issuer": provider.url, "jwks_uri": address})
+        clock.now += PAUSE_SECONDS
+        await keys.look_for("another")
+        assert list(keys.known) == ["rsa-1"]
+
+    play(scenario)
+
+
 def test_known_keys_stay_while_the_issuer_is_away(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(provider: ServedProvider, keys: SigningKeys, clock: Clock) -> None:
         await keys.look_for("rsa-1")

@@ -86,7 +86,8 @@ class SigningKeys:
     async def _fetch_once(self) -> bool:
         try:
             self._known = await self._keys()
-        except IssuerUnavailable as error:
+        except Exception as error:
+            # Also what nobody thought of, such as an address that the network refuses: fetching must go on later.
             stays = f"Its {len(self._known)} known keys stay valid." if self._known else "Its tokens are refused."
             log.warning("The identity provider %s cannot be asked for its keys: %s %s", self._issuer, error, stays)
             return False
