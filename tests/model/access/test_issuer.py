@@ -119,7 +119,7 @@ def test_a_grant_that_was_put_for_an_entity_is_for_that_one_alone() -> None:
         ({"exp": True}, Reason.MALFORMED),
         ({"exp": float("inf")}, Reason.MALFORMED),
         ({"nbf": (NOW + LEEWAY) // SECOND + 1}, Reason.EARLY),
-        ({"nbf": 10**30}, Reason.EARLY),
+        ({"nbf": 10**400}, Reason.EARLY),
         ({"sub": None}, Reason.MALFORMED),
         ({"sub": "x" * 300}, Reason.MALFORMED),
     ],
@@ -134,7 +134,7 @@ def test_times_and_audiences_that_are_just_good_enough() -> None:
     for claims in (
         {"exp": NOW // SECOND + 1},
         {"exp": NOW / SECOND + 0.5 + 1},
-        {"exp": 10**30},
+        {"exp": 10**400},
         {"nbf": (NOW + LEEWAY) // SECOND},
         {"nbf": None},
         {"aud": ["other", AUDIENCE]},

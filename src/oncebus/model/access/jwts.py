@@ -160,7 +160,9 @@ def _time(claims: Claims, name: str) -> int | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise malformed_token()
+    if isinstance(value, float) and not math.isfinite(value):
         raise malformed_token()
     return min(max(int(value), 0) * SECOND, LATEST)
 
