@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from oncebus.protocols.http.requests import HOST
 from oncebus.values.hosts import is_address, is_private_name, is_this_machine
@@ -44,7 +43,7 @@ class Hosts:
             return host
         if origin is None:
             return None
-        page = urlsplit(origin).netloc
+        page = origin.partition("://")[2]
         name = _name_in(page)
         is_other = is_address(name) and not is_this_machine(name) and name != _name_in(host)
         return page if is_other or not self.knows(page) else None
