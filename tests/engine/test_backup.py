@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,7 +17,7 @@ from oncebus.engine import snapshot
 from oncebus.engine.backup import copy_durably
 from oncebus.engine.folders import Folders
 from oncebus.engine.snapshot import BackupFailed, drop_snapshot
-from oncebus.engine.store import Action
+from oncebus.engine.store import Action, Store
 from oncebus.model.entities import Tier
 from oncebus.model.messages import LARGEST_INLINE_BODY
 from oncebus.values import disk
@@ -108,9 +111,7 @@ def test_a_pipeline_that_is_down_is_waited_for_only_a_while(tmp_path: Path, monk
 
 
 def test_a_file_of_the_ledger_that_disappears_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = Folders(tmp_path)
-    for part in (folders.inbox, folders.outbox, folders.ledger, folders.body_files):
-        part.mkdir()
+    folders = _folders(tmp_path)
     (folders.ledger / "a").write_text("a")
     (folders.ledger / "b").write_text("b")
     really = disk.link
@@ -128,6 +129,116 @@ def test_a_file_of_the_ledger_that_disappears_is_no_error(tmp_path: Path, monkey
     assert [path.name for path in (folders.snapshot / "ledger").iterdir()] == ["c"]
     drop_snapshot(folders)
     assert not folders.snapshot.exists()
+
+
+def test_a_file_of_the_ledger_that_appears_may_replace_one_that_no_listing_showed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = _folders(tmp_path)
+    (folders.ledger / "a").write_text("a")
+    (folders.ledger / f"{disk.TEMPORARY}x").write_text("unfinished")
+    really = disk.link
+
+    def link(path: Path, target: Path) -> None:
+        (folders.ledger / "merged").write_text("bc")
+        really(path, target)
+
+    monkeypatch.setattr(disk, "link", link)
+    snapshot.begin_snapshot(folders)
+    assert sorted(path.name for path in (folders.snapshot / "ledger").iterdir()) == ["a", "merged"]
+
+
+def test_bodies_that_are_written_and_deleted_meanwhile_hold_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = _folders(tmp_path)
+    for name in ("a", "b", "c"):
+        (folders.body_files / name).write_text(name)
+    linked: list[str] = []
+    really = disk.link
+
+    def link(path: Path, target: Path) -> None:
+        linked.append(path.name)
+        (folders.body_files / f"new{len(linked)}").write_text("new")
+        (folders.body_files / "b").unlink(missing_ok=True)
+        really(path, target)
+
+    monkeypatch.setattr(disk, "link", link)
+    snapshot.begin_snapshot(folders)
+    assert linked == ["a", "b", "c"]
+    assert sorted(path.name for path in (folders.snapshot / "bodies").iterdir()) == ["a", "c"]
+
+
+def _folders(data: Path) -> Folders:
+    folders = Folders(data)
+    for part in (folders.inbox, folders.outbox, folders.ledger, folders.body_files):
+        part.mkdir()
+    return folders
+
+
+@pytest.mark.parametrize("moment", ["keep", "end"])
+def test_the_stores_file_may_change_again_after_the_end_whatever_happens_to_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    steps: list[str] = []
+    keep, change = Store.keep_file, Store.change_file
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+
+        async with scene(tmp_path / "data", FakeTime()) as stage:
+
+            def cancel() -> None:
+                cancelled = threading.Event()
+                making.add_done_callback(lambda _: cancelled.set())
+                loop.call_soon_threadsafe(making.cancel)
+                assert cancelled.wait(60)
+
+            def kept(store: Store) -> None:
+                keep(store)
+                if moment == "keep":
+                    cancel()
+                steps.append("keep")
+
+            def changed(store: Store) -> None:
+                change(store)
+                steps.append("change")
+
+            def end(folders: Folders, really: Callable[[Folders], None] = snapshot.end_snapshot) -> None:
+                if moment == "end":
+                    cancel()
+                really(folders)
+                steps.append("end")
+
+            monkeypatch.setattr(Store, "keep_file", kept)
+            monkeypatch.setattr(Store, "change_file", changed)
+            monkeypatch.setattr("oncebus.engine.engine.end_snapshot", end)
+            making = asyncio.create_task(stage.broker.snapshots.make())
+            with pytest.raises(asyncio.CancelledError):
+                await making
+        # The broker has waited for it before it closed.
+        assert steps == ["keep", "end", "change"]
+
+    asyncio.run(play())
+
+
+def test_a_full_disk_leaves_no_snapshot_and_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(_: Folders) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def play() -> None:
+        async with scene(tmp_path / "data", FakeTime()) as stage:
+            await stage.queue("q")
+            with monkeypatch.context() as patched:
+                patched.setattr("oncebus.engine.engine.end_snapshot", end)
+                with pytest.raises(BackupFailed, match=r"^A snapshot cannot be written: No space left on device\.$"):
+                    await stage.broker.snapshots.make()
+            assert not Folders(tmp_path / "data").snapshot.exists()
+            await stage.send("q", "a")
+            assert await stage.peeked() == ["a"]
+            await stage.broker.snapshots.make()
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("is_empty", [True, False])

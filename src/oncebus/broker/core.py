@@ -139,7 +139,7 @@ class Core:
         self.looking = Looking(entities, clock, store, bodies)
         self.maintenance = Maintenance(entities, clock, store, arrivals, self.chores)
         self.quarantine = Quarantine(catalogues, clock, store, wakeups)
-        self.snapshots = Snapshots(engine, entrance, progress, store, threads)
+        self.snapshots = Snapshots(engine, entrance, progress, store, background, threads)
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
         with files.transaction():

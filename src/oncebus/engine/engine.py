@@ -16,7 +16,7 @@ from oncebus.engine.folders import Folders
 from oncebus.engine.inbox import BodyFiles, InboxError, InboxWriter, Row
 from oncebus.engine.outbox import Entry, Outbox
 from oncebus.engine.parts import check_bodies, check_inbox_is_there, check_parts
-from oncebus.engine.snapshot import begin_snapshot, end_snapshot
+from oncebus.engine.snapshot import begin_snapshot, drop_snapshot, end_snapshot
 from oncebus.engine.store import DUPLICATES_KEPT, Store
 from oncebus.engine.stored_times import check_stored_times
 from oncebus.ledger import Ledger, LedgerSummary
@@ -183,6 +183,10 @@ class Engine:
     def end_snapshot(self) -> None:
         """End the copy. The broker may go on meanwhile."""
         end_snapshot(self._folders)
+
+    def drop_snapshot(self) -> None:
+        """Delete the copy, or what there is of it."""
+        drop_snapshot(self._folders)
 
     def close(self) -> None:
         """Close all parts, if no broker has taken them over."""

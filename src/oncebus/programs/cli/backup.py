@@ -27,22 +27,22 @@ def backup(broker: BrokerLocation, folder: Path) -> None:
     from oncebus.engine.backup import copy_durably
     from oncebus.engine.folders import Folders
     from oncebus.engine.snapshot import drop_snapshot
-    from oncebus.programs.serve.checks import CannotServe, need_data_folder, while_stopped
+    from oncebus.programs.serve.checks import CannotServe, only_backup, while_stopped
 
     folders, target = (
         Folders(client_settings(broker.data, broker.key_file, broker.settings_file).data),
         folder.absolute(),
     )
     began = time.monotonic()
-    need_data_folder(folders.data)
-    try:
-        with while_stopped(folders.data):
-            size = copy_durably(folders.data, target)
-    except CannotServe:
-        with broker.connect() as client:
-            client.ask("POST", "/$snapshot", timeout=_TIMEOUT_SECONDS)
+    with only_backup(folders.data):
         try:
-            size = copy_durably(folders.snapshot, target)
-        finally:
-            drop_snapshot(folders)
+            with while_stopped(folders.data):
+                size = copy_durably(folders.data, target)
+        except CannotServe:
+            try:
+                with broker.connect() as client:
+                    client.ask("POST", "/$snapshot", timeout=_TIMEOUT_SECONDS)
+                size = copy_durably(folders.snapshot, target)
+            finally:
+                drop_snapshot(folders)
     click.echo(f"Copied {size_text(size)} to '{target}' in {time.monotonic() - began:.1f} s.")

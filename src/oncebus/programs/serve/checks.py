@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from oncebus.engine.folders import Folders
+from oncebus.engine.snapshot import BACKUP_LOCK
 from oncebus.values.errors import OncebusError
 
 # The mode of the data folder and its files. With "anyone", the user's umask and chmod decide.
@@ -121,6 +122,14 @@ def while_stopped(data: Path) -> Iterator[None]:
     ):
         if not _is_free(folders.gateway_lock):
             raise CannotServe(f"A gateway uses data folder '{data}'. Stop it first.")
+        yield
+
+
+@contextlib.contextmanager
+def only_backup(data: Path) -> Iterator[None]:
+    """Keep other backups of the folder away for a block: each replaces the snapshot of the one before."""
+    need_data_folder(data)
+    with _locked_file(data / BACKUP_LOCK, f"Another backup of data folder '{data}' runs. Wait until it has ended."):
         yield
 
 
