@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from oncebus.engine.engine import Engine
 from oncebus.engine.folders import Folders
-from oncebus.programs.serve.checks import LOCK, CannotServe, alone, wait_as_standby
+from oncebus.engine.snapshot import BACKUP_LOCK
+from oncebus.programs.cli import main
+from oncebus.programs.serve.checks import LOCK, CannotServe, alone, only_backup, wait_as_standby
 
 
 @contextmanager
@@ -90,3 +93,12 @@ def test_a_standby_waits_for_data_and_for_serve_and_gateway(tmp_path: Path) -> N
         assert not told
 
     asyncio.run(scene())
+
+
+def test_a_second_backup_waits_for_its_turn(data: Path, tmp_path: Path) -> None:
+    words = ["backup", str(tmp_path / "copy"), "--data", str(data)]
+    with only_backup(data):
+        said = CliRunner().invoke(main, words).output
+    assert f"Another backup of data folder '{data}' runs. Wait until it has ended." in said
+    assert CliRunner().invoke(main, words).output.startswith("Copied ")
+    assert not (tmp_path / "copy" / BACKUP_LOCK).exists()
