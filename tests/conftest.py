@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import platform
@@ -76,6 +77,14 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("SIGTERM", returncode=128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, leave)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect lost sockets at the end of their module, while their warnings are ignored, and not in the next test."""
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last and item.path.parent.name in _LOSES_SOCKETS:
+        gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,7 +21,7 @@ from oncebus.model.messages import Result
 from oncebus.pipeline.driver import LocalDriver
 from oncebus.values import disk
 from tests.broker.in_process import SHARDS, running_broker
-from tests.broker.scenes import message
+from tests.broker.scenes import message, scene
 
 Q = Address("q")
 
@@ -131,8 +131,10 @@ def test_a_waiting_receiver_gets_its_message_in_the_transaction_that_ingests_it(
         return found
 
     async def scenario() -> None:
-        async with running_broker(tmp_path) as broker:
-            await broker.change(lambda catalogue, now: catalogue.create(Queue(name="q"), now))
+        # Without chores, which would use the store at any moment.
+        async with scene(tmp_path) as stage:
+            broker = stage.broker
+            await stage.queue("q")
             waiting = asyncio.create_task(broker.receive(Q, 1, wait=60))
             while not broker.waiters:
                 await asyncio.sleep(0)

@@ -276,7 +276,7 @@ def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> No
         await scene.send("q", message("a", bytes(2000)))
         await scene.flow()
         scene.pipeline.is_paused = True
-        await scene.send("end", message("b", bytes(7000)))
+        await scene.send("end", message("b", bytes(7900)))
         appended = scene.core.entrance.acceptor.last_commit
         for _ in range(3):
             await scene.core.chores.requeue.step()
