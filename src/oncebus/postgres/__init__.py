@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL: the one place that imports its driver. Nothing here runs without `--database`."""
+"""The connection to PostgreSQL. No other package imports the driver. No command uses it yet."""
 
 from oncebus.postgres.connecting import open_connection, tell_place
 from oncebus.postgres.errors import (

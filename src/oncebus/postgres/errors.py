@@ -1,4 +1,4 @@
-"""What the errors of the database mean."""
+"""Translates errors of the driver: the database is away, full, contended, or refuses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class DatabaseError(OncebusError):
 
 
 class DatabaseRefused(DatabaseError):
-    """The database cannot be used: it is another one, too old, or does not let us in."""
+    """The database cannot be used: it has other tables, is too old, or rejects the login."""
 
 
 class DatabaseAway(DatabaseError):
-    """The database does not answer. Everything goes on when it is back."""
+    """The database does not answer. Work continues when it is back."""
 
     kind = ErrorKind.BUSY
     told = NOT_READY

@@ -1,1 +1,1 @@
-"""What everything else is written with: durations, sizes, errors, the disk, threads, settings, logs."""
+"""Helpers for all other packages: durations, sizes, errors, the disk, threads, settings, logs."""
