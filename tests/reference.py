@@ -81,6 +81,13 @@ class Reference:
             self.horizon = max(seen, seen if self.horizon is None else self.horizon)
         return verdicts
 
+    def seed(self, messages: Sequence[Message], clock: int) -> tuple[int, int]:
+        """Remember a table as if it had been checked. Return how many of its rows are remembered now, and were new."""
+        known = len(self.accepted)
+        self.batch(messages, clock)
+        added = [message for message in self.accepted[known:] if message.key is not None]
+        return sum(message in added for message in self.remembered_now()), len(added)
+
     def _original(self, message: Message, accepted: Sequence[Message], *, last: bool = False) -> Message | None:
         near = [
             m

@@ -46,6 +46,9 @@ class LedgerBatch:
     parts: int | None = None
     """The number of parts that the query of the batch keeps. May be set before `begin`."""
 
+    drops_over = False
+    """Whether its runs leave out the keys that no later batch remembers."""
+
     def __init__(self, ledger: TaskLedger, clock: int, *, takes_over: bool = False) -> None:
         self.ledger = ledger
         self._takes_over = takes_over
@@ -140,6 +143,10 @@ class LedgerBatch:
         listing, token = self.ledger.listing(), self.generation.token
         if all(other.token != token for other in listing.generations):
             self.ledger.delete_runs(run for run in listing.runs if run.token == token)
+
+    def remembered(self) -> int:
+        """Return how many keys the runs hold that the batch has written so far."""
+        return sum(run.size for run in self.ledger.listing().runs if run.token == self.generation.token)
 
     def _listing(self) -> Listing:
         """Return the files of the ledger that this batch begins with."""

@@ -16,16 +16,15 @@ from oncebus.detection import NO_HORIZON
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_a_ledger
 from oncebus.ledger.filter import add_to_filter, filter_words
 from oncebus.ledger.generations import Generation
-from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
+from oncebus.ledger.listing import CONFIRMED, GENERATION, SEED, Listing
 from oncebus.ledger.names import RunName, parse_run_names
 from oncebus.ledger.owner import Owner
 from oncebus.ledger.run import CorruptRun, Entries, Run
 from oncebus.ledger.run_header import ADVICE
 from oncebus.ledger.storage import Stamp, Storage, StorageError
 
-_FILES = re.compile(
-    "|".join([re.escape(FILE_NAME), GENERATION.pattern, CONFIRMED.pattern, r"run-.*\.run", r"aside-.*", r"\.tmp-.*"])
-)
+_NAMES = [FILE_NAME, GENERATION.pattern, CONFIRMED.pattern, SEED.pattern, r"run-.*\.run", r"aside-.*", r"\.tmp-.*"]
+_FILES = re.compile("|".join(_NAMES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from typing import Any
+from html import escape
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,12 +20,15 @@ from oncebus.ledger.description import FILE_NAME
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import horizon_of
-from oncebus.ledger.overview import LedgerOverview, LedgerSummary, overview_of
+from oncebus.ledger.overview import LedgerOverview, LedgerSummary, overview_of, windows_of
+from oncebus.ledger.overview_texts import overview_html
 from oncebus.ledger.owner import Owner
 from oncebus.ledger.run import RecallFrom
+from oncebus.ledger.seeding import SeedBatch
 from oncebus.ledger.sightings import Memory, Sighting, sightings_in
 from oncebus.ledger.storage import storage_at
 from oncebus.ledger.task_ledger import TaskLedger, at_any_time
+from oncebus.values.errors import OncebusError
 
 _ANY_WINDOW = -1
 """A negative window makes a row a forget. How long it is does not matter: a forget concerns all times."""
@@ -37,7 +41,7 @@ class Ledger(TaskLedger):
     """
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str]) -> Ledger:
+    def open(cls, location: str | os.PathLike[str]) -> Self:
         """Return the ledger at a path, or at a URI of an object store, whether or not it exists."""
         return cls(storage_at(location))
 
@@ -88,6 +92,10 @@ class Ledger(TaskLedger):
         if query is None or batch is None or batch < 0:
             raise ValueError(f"Query is {query!r} and batch is {batch!r}: give both, with a batch number of 0 or more.")
         return QueryBatch(self, clock, query, batch)
+
+    def seed_batch(self, fingerprint: str) -> SeedBatch:
+        """Start a batch for the rows of a table that go on where a killed one with this fingerprint stopped."""
+        return SeedBatch(self, time.time_ns() // 1000, fingerprint)
 
     def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
         """Record, according to its checkpoint, which output of the last query is committed.
@@ -162,6 +170,17 @@ class Ledger(TaskLedger):
         """Return what the ledger is and holds, for people. Reads the times of all entries."""
         description = self.description()
         return self._read_steadily(lambda listing: overview_of(listing, self._storage, description), "an overview")
+
+    def _repr_html_(self) -> str:
+        """Return the overview as tables, which notebooks show; one line if there is no ledger here."""
+        try:
+            return overview_html(self.location, self.overview())
+        except OncebusError as error:
+            return f"<p>{escape(str(error))}</p>"
+
+    def windows(self) -> set[int]:
+        """Return the windows under which the ledger remembers keys, in microseconds."""
+        return self._read_steadily(lambda listing: windows_of(listing, self._storage), "a search")
 
     def forget(self, keys: Iterable[Any], *, checkpoint: str | os.PathLike[str] | None = None) -> int:
         """Forget keys before their window is over: the next row with such a key is new.

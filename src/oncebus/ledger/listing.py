@@ -13,6 +13,8 @@ from oncebus.ledger.storage import Stamp, abandoned_files
 
 GENERATION = re.compile(r"generation-\d+\.json")
 CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
+SEED = re.compile(r"seed-(\d+)-([0-9a-f]+)-([0-9a-f]+)\.open")
+"""The mark of an open seed, with its number, token and fingerprint: see `oncebus.ledger.seeding`."""
 
 KEPT_GENERATIONS = 64
 """The number of newest generations that are kept even without runs, so that their queries get `LedgerInUse`."""
@@ -178,10 +180,12 @@ class Listing:
         # Many asides may have come since the query started, and it goes on.
         needed = min(oldest, main.number, self.newest.number - KEPT_GENERATIONS)
         confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
+        seeds = [(name, SEED.fullmatch(name)) for name in self.stamps]
         newest_confirmed = (main.number, self.confirmed.get(main.number, -1))
         return [
             *unfinished,
             *(mark.name for mark in self.asides if mark.number < self.next_number),
+            *(name for name, match in seeds if match and int(match[1]) < self.next_number),
             *(one.file_name for one in (*self.generations, *self.voids) if one.number < needed),
             *(name for name, match in confirmed if match and (int(match[1]), int(match[2])) < newest_confirmed),
         ]

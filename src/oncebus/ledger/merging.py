@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncebus.detection import NO_SEQUENCE, find_uncancelled, is_forgotten
+from oncebus.detection import NO_SEQUENCE, find_uncancelled
 from oncebus.ledger.run import Entries
 
 FAN = 8
@@ -67,10 +67,7 @@ def merge(runs: Sequence[Entries], horizon: int) -> Entries:
     Every batch that may still run must have reached this horizon, because a repeated batch must find the same keys
     again.
     """
-    everything = _concatenate([run for run in runs if len(run)] or runs[:1])
-    forgotten = is_forgotten(everything.time, everything.keep(), horizon)
-    if forgotten.any():
-        everything = everything.take(~forgotten).without_unused_spans()
+    everything = _concatenate([run for run in runs if len(run)] or runs[:1]).remembered_at(horizon)
     if (everything.spans[:, :1] < 0).any():
         everything = _without_cancelled(everything)
     # The input consists of sorted slices, which a stable sort exploits.

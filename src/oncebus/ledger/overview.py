@@ -97,8 +97,8 @@ class LedgerOverview:
 
     `parts` are the numbers of parts that its batches had. `last` is the generation that was claimed last, and `written`
     the time at which it published its last file. `main` is the writer whose turn it is, if `last` is an aside of its
-    query, else the same. `unclaimed` are runs of batches that are open or died, and `leftovers`
-    files that mean nothing any more.
+    query, else the same. `unclaimed` are runs of batches that are open or died, and `leftovers` files that mean nothing
+    any more. `windows` are those of the entries.
     """
 
     description: Description
@@ -115,6 +115,7 @@ class LedgerOverview:
     asides: int
     unclaimed: Files
     leftovers: Files
+    windows: list[int]
 
 
 def overview_of(listing: Listing, storage: Storage, description: Description) -> LedgerOverview:
@@ -140,7 +141,17 @@ def overview_of(listing: Listing, storage: Storage, description: Description) ->
         len(listing.open_asides()),
         _files(listing, [str(run) for run in listing.unclaimed_runs()]),
         _files(listing, listing.leftovers()),
+        sorted(tally.windows),
     )
+
+
+def windows_of(listing: Listing, storage: Storage) -> set[int]:
+    """Return the windows of all entries, in microseconds. Raises `FileNotFoundError` if a run was deleted meanwhile."""
+    found: set[int] = set()
+    for run in listing.visible():
+        if run.size:
+            found |= _Columns(storage, str(run), listing.stamps[str(run)].size).windows()
+    return found
 
 
 def _files(listing: Listing, names: list[str]) -> Files:
@@ -165,6 +176,10 @@ class _Columns:
         if self.header.spans == 1:
             return np.full(end - begin, self.spans[0, 1])
         return np.asarray(self.spans[self._span_of(begin, end), 1])
+
+    def windows(self) -> set[int]:
+        """Return the windows of the entries, in microseconds."""
+        return set(map(abs, self.spans[:, 0].tolist()))
 
     def tombstones(self) -> int:
         """Return the number of entries with a negative window."""
@@ -195,6 +210,7 @@ class _Tally:
         self.newest: int | None = None
         self.expired = 0
         self.tombstones = 0
+        self.windows: set[int] = set()
         self._horizon = horizon
         self._first_day = 0 if horizon == NO_HORIZON else horizon // DAY - _DAYS_BEFORE
         self._ids = np.zeros(_DAYS_BEFORE + _DAYS_AFTER + 1, np.int64)
@@ -202,6 +218,7 @@ class _Tally:
 
     def add(self, run: _Columns) -> None:
         self.tombstones += run.tombstones()
+        self.windows |= run.windows()
         for begin, end in run.blocks():
             times, keeps = run.times(begin, end), run.keeps(begin, end)
             least, greatest = int(times.min()), int(times.max())

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Memories, Question, Rows, Verdicts
+from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Memories, Question, Rows, Verdicts, is_forgotten
 from oncebus.detection.values import Index, Keys, Numbers, expand
 from oncebus.ledger.filter import build_filter, filter_masks, filter_words, passes_filter
 from oncebus.ledger.run_header import ADVICE, HEADER_BYTES, CorruptRun, RunHeader, span_type
@@ -142,6 +142,11 @@ class Entries:
         """Yield all entries in slices of at most `BLOCK`, so that a caller needs little memory."""
         for begin in range(0, len(self), BLOCK):
             yield self.take(slice(begin, begin + BLOCK))
+
+    def remembered_at(self, horizon: int) -> Entries:
+        """Return the entries that are not forgotten at a horizon."""
+        forgotten = is_forgotten(self.time, self.keep(), horizon)
+        return self.take(~forgotten).without_unused_spans() if forgotten.any() else self
 
     def without_unused_spans(self) -> Entries:
         """Return the same entries without the spans that no entry uses."""

@@ -166,6 +166,7 @@ class TaskLedger(LedgerTidying):
         cut: int | None = None,
         policy: Policy = _FIRST,
         listing: Listing | None = None,
+        drops_over: bool = False,
     ) -> Verdicts:
         """Judge the rows of one part of a batch, and publish the accepted keys before returning.
 
@@ -178,10 +179,20 @@ class TaskLedger(LedgerTidying):
         `NotPartitioned` if another call of this batch, with other rows, has published a key of this one. Of two such
         calls, at least one sees the other's run, because both publish before they look.
 
-        `listing` comes from `enter`; without it the ledger lists its files.
+        `listing` comes from `enter`; without it the ledger lists its files. If it `drops_over`, the ledger does not
+        store keys that no later batch remembers.
         """
         decision = self.decide(
-            rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut, policy=policy, listing=listing
+            rows,
+            generation,
+            batch,
+            part=part,
+            parts=parts,
+            clock=clock,
+            cut=cut,
+            policy=policy,
+            listing=listing,
+            drops_over=drops_over,
         )
         decision.publish()
         if parts == LANES:
@@ -200,6 +211,7 @@ class TaskLedger(LedgerTidying):
         cut: int | None = None,
         policy: Policy = _FIRST,
         listing: Listing | None = None,
+        drops_over: bool = False,
     ) -> Judgement:
         """Judge like `judge`, but let the caller publish: it must call `publish` of the result.
 
@@ -224,6 +236,8 @@ class TaskLedger(LedgerTidying):
             raise self._too_fast(f"batch {batch} of generation {generation.number}")
         entries = Entries.to_remember(rows, verdicts)
         horizon = min(int(rows.time.max()), clock)
+        if drops_over:
+            entries = entries.remembered_at(max(horizon, verdicts.horizon))
         pieces = encode_run(entries, horizon)
         origin = checksum_of(pieces)
         name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut, origin)
@@ -269,11 +283,18 @@ class TaskLedger(LedgerTidying):
         raise self._too_fast(f"a batch beside query {listing.newest and listing.newest.query}")
 
     def mark(self, name: str, content: bytes = b"") -> None:
-        """Publish a mark of an aside."""
+        """Publish a mark of an aside or a seed."""
         self._storage.publish(name, [content])
 
+    def read_mark(self, name: str) -> bytes:
+        """Return the content of a mark; nothing if it has been deleted."""
+        try:
+            return bytes(self._storage.read(name))
+        except FileNotFoundError:
+            return b""
+
     def unmark(self, names: Iterable[str]) -> None:
-        """Delete marks of an aside."""
+        """Delete marks of an aside or a seed."""
         self._storage.delete(names)
 
     def record_committed(self, committed: Committed) -> None:

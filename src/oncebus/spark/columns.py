@@ -171,10 +171,12 @@ def resolve_columns(
     sequence: str | Column | None,
     *,
     is_case_sensitive: bool = False,
+    adds_verdicts: bool = True,
 ) -> Columns:
     """Check the arguments against the DataFrame. Raises `BadColumn` or `BadDuration`.
 
-    `is_case_sensitive` is the session's setting: it decides whether `IS_DUPLICATE` clashes with `is_duplicate`.
+    `is_case_sensitive` is the session's setting: it decides whether `IS_DUPLICATE` clashes with `is_duplicate`. If the
+    caller adds no verdicts, such a column may exist.
     """
     resolver = _Resolver(messages)
     schema = resolver.schema
@@ -211,7 +213,7 @@ def resolve_columns(
     existing = {name if is_case_sensitive else name.lower(): name for name in schema.names}
     window_name = _resolve_window(resolver, window)
     for added_name in (*(one.name for one in added), LATE, WITHOUT_KEY):
-        if added_name in existing:
+        if adds_verdicts and added_name in existing:
             raise BadColumn(
                 f"The DataFrame already has a column '{existing[added_name]}', and detection adds '{added_name}'. "
                 "Rename yours."
@@ -226,6 +228,11 @@ def resolve_columns(
         resolver.helpers,
         resolver.labels,
     )
+
+
+def quote(name: str) -> str:
+    """Return a column's name in backticks. Without them Spark reads a dot as access to a field."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def placement(columns: Columns) -> list[Column]:

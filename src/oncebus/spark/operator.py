@@ -150,4 +150,6 @@ def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, par
     if batch.is_used:
         raise BadCall("This ledger batch has already checked a DataFrame. Open a new batch for each DataFrame.")
     identity, parts = bind_batch(spark, batch, columns.key_signature, parts)
-    return FixedLedger(batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts)
+    return FixedLedger(
+        batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts, batch.drops_over
+    )

@@ -109,6 +109,7 @@ class FixedLedger:
     number: int
     clock: int
     parts: int
+    drops_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,15 @@ class Task:
         listing = ledger.listing()
         rows, part = self._rows(table, ledger.secret(listing)), _part(table)
         verdicts = ledger.judge(
-            rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy, listing=listing
+            rows,
+            generation,
+            number,
+            part=part,
+            parts=parts,
+            clock=place.clock,
+            policy=self.policy,
+            listing=listing,
+            drops_over=place.drops_over,
         )
         yield from self._verdicts(received, rows, verdicts)
         # A batch outside a query tidies the ledger when it joins.

@@ -73,12 +73,14 @@ def check_python(executable: str) -> str:
 def in_worker(work: InWorker) -> InWorker:
     """Return a function that does the same, and fails with one line in a Python that has no Oncebus.
 
-    Spark's workers unpickle a function before they call it, and would fail there.
+    An error of ours reaches the driver as one line, without a traceback. Spark's workers unpickle a function before
+    they call it, and would fail there.
     """
     pickled = pickle_function(work)
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         # Spark pickles this function with its code, which needs no Oncebus.
+        import os
         import pickle
         import sys
 
@@ -89,7 +91,15 @@ def in_worker(work: InWorker) -> InWorker:
                 f"Spark's workers run the Python '{sys.executable}', which has no module '{error.name}'. Install "
                 "Oncebus there, or set PYSPARK_PYTHON to a Python that has it before you start Spark."
             ) from None
-        yield from work(batches)
+        from oncebus.values.errors import OncebusError
+
+        try:
+            yield from work(batches)
+        except OncebusError:
+            # The message says what to do, and frames of Python would only hide it. Spark reads this variable when it
+            # makes a text of the error; then the worker ends.
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+            raise
 
     return run
 

@@ -62,6 +62,20 @@ def utc_text(time: int, *, is_precise: bool = False) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="auto" if is_precise else "seconds") + "Z"
 
 
+def duration_text(length: int) -> str:
+    """Return a length in microseconds for people, in its two largest units: `4 min 10 s`, `2 d`, `0.25 s`."""
+    if length < MINUTE:
+        return f"{length / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
+    units = [("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND)]
+    at = next(at for at, (_, unit) in enumerate(units) if length >= unit)
+    found = []
+    for name, unit in units[at : at + 2]:
+        count, length = divmod(length, unit)
+        if count:
+            found.append(f"{count} {name}")
+    return " ".join(found)
+
+
 def parse_duration(value: str | timedelta, name: str, given: str | None = None) -> int:
     """Return a duration in microseconds. Raises `BadDuration`.
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import enum
+import re
+
+# An error of a Spark task arrives as text: a Python traceback that ends with the class and its message.
+_RAISED_IN_A_TASK = re.compile(r"^(?:\S*: )?oncebus(?:\.\w+)+: (.+)$", re.MULTILINE)
 
 
 class ErrorKind(enum.Enum):
@@ -50,3 +54,9 @@ def clip(value: object, most: int = 100) -> str:
     """Return the repr of a value for an error text, shortened to `most` characters."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def line_of_task(text: str) -> str | None:
+    """Return the message of our error in the text of Spark's error about a failed task; None if there is none."""
+    found = _RAISED_IN_A_TASK.findall(text)
+    return " ".join(found[-1].split()) if found else None

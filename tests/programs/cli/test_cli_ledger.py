@@ -16,8 +16,9 @@ from oncebus.detection import Rows
 from oncebus.detection.hashing import digests_of_keys
 from oncebus.ledger import Generation, Ledger, Memory, Owner, Sighting
 from oncebus.ledger.overview import Day
+from oncebus.ledger.overview_texts import day_rows
 from oncebus.programs.cli import main
-from oncebus.programs.cli.ledger_texts import day_rows, sightings_text
+from oncebus.programs.cli.ledger_texts import sightings_text
 from tests.histories import SECOND, START, YEAR
 from tests.ledger.owners import HERE
 from tests.ledger.test_asides import Checkpoint, batch_of_stream, open_aside
@@ -69,6 +70,7 @@ def test_show(path: str) -> None:
 def test_show_as_json(path: str) -> None:
     found = run_json("show", path)
     assert (found["ledger"], found["key"], found["ids"], found["runs"]) == (path, ["id string"], 6, 6)
+    assert found["windows_seconds"] == [600.0]
     assert (found["parts"], found["has_lanes"], found["horizon"]) == ([2], False, "2023-11-14T22:13:22Z")
     assert [(day["day"], day["ids"]) for day in found["days"]] == [("2023-11-14", 6)]
     writer = {"generation": 3, "query": None, "is_aside": False, "process": os.getpid(), "is_alive": True}
@@ -160,6 +162,15 @@ def test_show_a_key_of_several_columns(tmp_path: Path) -> None:
         code, output = run("show", ledger.location, "--key", key)
         assert (code, output.count("\n")) == (1, 1)
         assert error in output
+
+
+def test_a_notebook_shows_what_the_terminal_shows(path: str) -> None:
+    page = Ledger.open(path)._repr_html_()
+    assert f"Ledger &#x27;{path}&#x27;" in page
+    for cell in ("id string", "6 ids in 6 runs, 0.0 MB", "windows", "2023-11-14", "0.7 kB"):
+        assert f">{cell}</td>" in page
+    assert json.loads(Path(path, "ledger.json").read_text())["secret"] not in page
+    assert Ledger.open("/nowhere/<b>")._repr_html_() == "<p>There is no ledger at &#x27;/nowhere/&lt;b&gt;&#x27;.</p>"
 
 
 def test_texts_of_keys_and_days() -> None:

@@ -24,6 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 from oncebus import __version__
+from oncebus.ledger import Ledger
 from oncebus.programs.cli import main
 from oncebus.programs.cli.dedup import _EXAMPLE
 from oncebus.programs.dedup.outputs import MARKER, STATE
@@ -214,6 +215,24 @@ def test_csv_keeps_ids_as_text_and_a_pipe_gets_the_summary(tmp_path: Path) -> No
     ]
 
 
+def test_gaps_are_printed_and_a_ledger_is_seeded(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(as_json(messages(0, 50)))
+    done = run("in.json", "--key", "id", "--time", "at", "--gaps", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("10 repeats in 60 rows: 99.9 % came within 1 min, the latest after 1 min.\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.json"]
+    table = pa.table({"id": [f"m{n}" for n in range(60)], "at": [START] * 60})
+    pq.write_table(table, tmp_path / "held.parquet")
+    seed = [*command()[:3], "ledger", "seed", "ledger", "held.parquet", "--key", "id", "--time", "at"]
+    options = ["--window", "10m", "--parts", "2", "--master", "local[1]", "--json"]
+    done = subprocess.run(
+        seed + options, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["remembered"], found["ledger"]) == (60, 60, str(tmp_path / "ledger"))
+    assert Ledger.open(tmp_path / "ledger").contains("m59") is not None
+
+
 def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
     inbox, out, dropped = tmp_path / "in", tmp_path / "out", tmp_path / "dropped"
     inbox.mkdir()
@@ -310,5 +329,10 @@ def test_errors_in_the_arguments_are_reported_at_once_in_one_line(
 
 
 def test_a_usage_error_has_exit_code_two() -> None:
+    for words, missing in ((["--out", "x"], "--window"), (["--window", "10m"], "--out")):
+        done = CliRunner().invoke(main, ["dedup", "x.json", "--key", "id", "--time", "at", *words])
+        assert (done.exit_code, f"Missing option '{missing}'" in done.output) == (2, True)
+    done = CliRunner().invoke(main, ["dedup", "x.json", "--key", "id", "--time", "at", "--gaps", "--out", "y"])
+    assert (done.exit_code, "Option --gaps goes with --key" in done.output) == (2, True)
     assert CliRunner().invoke(main, ["dedup", "x.json"]).exit_code == 2
     assert CliRunner().invoke(main, ["--version"]).output == f"oncebus {__version__}\n"

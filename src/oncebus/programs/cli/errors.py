@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from oncebus.values.errors import OncebusError
+from oncebus.values.errors import OncebusError, line_of_task
 from oncebus.values.extras import explain_missing
 
-# An error of a Spark task arrives as text: a Python traceback that ends with the class and its message.
-_RAISED_IN_A_TASK = re.compile(r"^(?:\S*: )?oncebus(?:\.\w+)+: (.+)$", re.MULTILINE)
 _RAISED_BY_A_QUERY = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)
@@ -38,9 +36,10 @@ def in_one_line(error: BaseException) -> str:
 
 
 def _of_spark(text: str) -> str:
-    for pattern in (_RAISED_IN_A_TASK, _RAISED_BY_A_QUERY):
-        if found := pattern.findall(text):
-            return _join_lines(str(found[-1]))
+    if line := line_of_task(text):
+        return line
+    if found := _RAISED_BY_A_QUERY.findall(text):
+        return _join_lines(str(found[-1]))
     causes = _CAUSE.findall(text)
     conditions = _CONDITION.findall(text)
     # The innermost condition says what is wrong; the outer ones only say that something failed.

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from oncebus.ledger import Ledger
 from oncebus.ledger.keys import parse_key
-from oncebus.programs.cli.ledger_texts import (
-    day_rows,
-    overview_json,
-    overview_rows,
-    sighting_json,
-    sightings_text,
-    size_text,
-)
+from oncebus.ledger.overview_texts import day_rows, overview_rows, size_text
+from oncebus.programs.cli.ledger_texts import overview_json, sighting_json, sightings_text
 from oncebus.programs.cli.options import json_option
 from oncebus.programs.cli.printing import count_text, print_line, print_table, visible
+from oncebus.programs.cli.signals import interrupt_on_sigterm
 
 
 @click.group(
@@ -125,3 +121,61 @@ def forget(path: str, keys: tuple[str, ...], as_json: bool) -> None:
         click.echo(f"{count_text(remembered, 'key')} forgotten.")
     else:
         click.echo("Nothing to forget: the ledger remembers none of these keys.")
+
+
+@ledger.command(
+    "seed",
+    short_help="Remember what a table already holds.",
+    epilog="Example: oncebus ledger seed /data/ledger /data/orders --key id --time at --window '1 day'",
+)
+@click.argument("path")
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE…")
+@click.option("--key", "key", multiple=True, required=True, metavar="COL", help="Key column; repeatable.")
+@click.option("--time", "time", required=True, metavar="COL", help="Timestamp column.")
+@click.option("--window", required=True, metavar="TEXT", help="10m, PT10M, '10 minutes', ever, or a column.")
+@click.option("--sequence", metavar="COL", help="Whole-number column that breaks ties in time.")
+@click.option("--lateness", metavar="TEXT", help="How much longer than the window to remember a key.")
+@click.option(
+    "--window-from", type=click.Choice(["first", "last"]), default="first", help="last: duplicates extend it."
+)
+@click.option(
+    "--null-key", type=click.Choice(["new", "error"]), default="new", help="error: refuse rows without a key."
+)
+@click.option(
+    "--format",
+    "format_name",
+    default="parquet",
+    show_default=True,
+    metavar="NAME",
+    help="A format that Spark reads, such as delta; 'table' if each TABLE is a name in a catalog.",
+)
+@click.option("--checkpoint", metavar="DIR", help="Checkpoint of the query that the ledger belongs to: join beside it.")
+@click.option("--parts", type=click.IntRange(1, 256), metavar="COUNT", help="Tasks; by default 64 or more.")
+@click.option("--master", metavar="URL", help="Spark master; defaults to local[*].")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@json_option
+def seed(
+    path: str,
+    tables: tuple[str, ...],
+    window: str,
+    lateness: str | None,
+    format_name: str,
+    master: str | None,
+    conf: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Make the ledger at PATH remember the rows of each TABLE, as if all of them had been checked.
+
+    Give the same key, time, window and lateness as for the stream that uses the ledger. All keys join at once, at the
+    end. If the command is killed, run it again: it goes on with what is missing.
+    """
+    interrupt_on_sigterm()
+    # Imported late, so that the other commands do not load Spark.
+    from oncebus.programs.dedup.seed import run_seed
+
+    settings = [setting.partition("=") for setting in conf]
+    if bad := next((setting for setting, (_, equals, _) in zip(conf, settings, strict=True) if not equals), None):
+        raise click.UsageError(f"Option --conf has value '{bad}'. Write NAME=VALUE.")
+    options |= {"window": window, "lateness": lateness}
+    run_seed(path, tables, format_name, master, {name: value for name, _, value in settings}, options, as_json=as_json)

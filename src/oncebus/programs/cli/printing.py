@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from oncebus.detection.gaps import Gaps
 from oncebus.model.entities.timespans import NO_LIMIT_ISO
 
 Record = dict[str, Any]
@@ -69,6 +70,14 @@ def console() -> Console:
 def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; see `table`."""
     console().print(table(title, columns, rows))
+
+
+def print_gaps(gaps: Gaps) -> None:
+    """Print how long after their originals repeats came: by share, and as a picture."""
+    rows = gaps.table()
+    columns = ("share of repeats", "came within", "pause before")[: 3 if gaps.pauses else 2]
+    print_table(None, columns, [row[: len(columns)] for row in rows])
+    print_table(None, ("after", "repeats", ""), [(name, f"{count:,}", bar) for name, count, bar in gaps.picture()])
 
 
 def print_records(

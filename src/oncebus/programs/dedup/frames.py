@@ -20,7 +20,7 @@ from oncebus.programs.dedup.lines import STRICT, TIMES, check_keys, parse_line, 
 from oncebus.programs.dedup.request import DedupRequest
 from oncebus.programs.dedup.sources import Sources, outer_first
 from oncebus.spark import detect_duplicates
-from oncebus.spark.columns import IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME
+from oncebus.spark.columns import IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME, quote
 from oncebus.values import disk
 
 ROW = "_oncebus_row"
@@ -116,11 +116,6 @@ def write(rows: DataFrame, format_name: str, folder: Path) -> None:
     rows.write.text(f"file:{folder}")
     for file in folder.glob("part-*.txt"):
         disk.replace(file, file.with_suffix(".json"))
-
-
-def quote(name: str) -> str:
-    """Return a column's name in backticks. Without them Spark reads a dot as access to a field."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def count_verdicts(checked: DataFrame, key: tuple[str, ...]) -> dict[str, int]:

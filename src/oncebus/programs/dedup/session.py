@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -18,6 +20,8 @@ _SETTINGS = {
 }
 
 
-def spark_session(master: str | None) -> AbstractContextManager[SparkSession]:
-    """Return a session for a `with` block. Raises `SparkStartError` if Spark does not start."""
-    return quiet_session(master or "local[*]", "oncebus dedup", _SETTINGS)
+def spark_session(
+    master: str | None, settings: Mapping[str, str] = MappingProxyType({})
+) -> AbstractContextManager[SparkSession]:
+    """Return a session for a `with` block, with `settings` added. Raises `SparkStartError` if Spark does not start."""
+    return quiet_session(master or "local[*]", "oncebus dedup", {**_SETTINGS, **settings})
