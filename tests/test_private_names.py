@@ -47,7 +47,8 @@ def package_of(path: Path, root: Path) -> str:
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name != "_"
+    # Notebooks call `_repr_html_`, so it is as public as a name with two underscores.
+    return name.startswith("_") and not name.startswith("__") and name not in ("_", "_repr_html_")
 
 
 @cache
