@@ -101,6 +101,39 @@ def test_an_attempt_does_not_go_on_with_another_one(ledger: Ledger, is_alive: bo
     assert ledger.summary().ids == 12
 
 
+def test_one_of_two_attempts_at_once_goes_on(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find the mark of the killed seed. The runs of the one that goes on are not those that the other discards."""
+    attempt(ledger, [0])
+    end_process_of(ledger)
+    rivals: list[SeedBatch] = []
+
+    def read_late(name: str) -> bytes:
+        content = Path(ledger.location, name).read_bytes()
+        monkeypatch.undo()
+        rivals.append(attempt(ledger, []))
+        return content
+
+    monkeypatch.setattr(ledger, "read_mark", read_late)
+    slow = attempt(ledger, [0])
+    assert (rivals[0].done, slow.done) == ({0}, set())
+    slow.discard()
+    with rivals[0] as quick:
+        write(quick, 1, KEYS[1])
+    assert ledger.summary().ids == 8
+
+
+def test_a_seed_that_is_killed_twice_goes_on_each_time(ledger: Ledger) -> None:
+    for part in range(PARTS):
+        batch = attempt(ledger, [])
+        assert batch.done == set(range(part))
+        write(batch, part, KEYS[part])
+        end_process_of(ledger)
+    with attempt(ledger, []) as batch:
+        assert batch.done == set(range(PARTS))
+    assert ledger.summary().ids == 12
+    assert not list(Path(ledger.location).glob("seed-*"))
+
+
 def test_a_writer_that_joins_meanwhile_makes_the_parts_void(ledger: Ledger) -> None:
     attempt(ledger, [0, 1, 2])
     end_process_of(ledger)

@@ -13,8 +13,8 @@ from oncebus.ledger.storage import Stamp, abandoned_files
 
 GENERATION = re.compile(r"generation-\d+\.json")
 CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
-SEED = re.compile(r"seed-(\d+)-([0-9a-f]+)-([0-9a-f]+)\.open")
-"""The mark of an open seed, with its number, token and fingerprint: see `oncebus.ledger.seeding`."""
+SEED = re.compile(r"seed-(\d+)-([0-9a-f]+)-([0-9a-f]+)\.open\.(\d+)")
+"""The mark of an open seed, with its number, token, fingerprint and attempt: see `oncebus.ledger.seeding`."""
 
 KEPT_GENERATIONS = 64
 """The number of newest generations that are kept even without runs, so that their queries get `LedgerInUse`."""

@@ -1,16 +1,19 @@
 """A batch that remembers what a table holds already, and that goes on where a killed one stopped.
 
-    seed-000003-TOKEN-FINGERPRINT.open    a seed is open; when it ends it claims generation 3. Its runs have its token
+    seed-000003-TOKEN-FINGERPRINT.open.0    a seed is open; when it ends it claims generation 3. Its runs have its token
+    seed-000003-TOKEN-FINGERPRINT.open.1    the second attempt of this seed has taken over the token
 
 The content of the mark is its owner, as JSON, or "ended" after an error. A seed that finds the mark of an ended one
-with its own number and fingerprint takes over the token, and with it the runs that are written already. Until the
-generation is claimed, nobody sees them. Once it is claimed, by the seed or by another writer, the mark means nothing.
+with its own number and fingerprint takes over the token, and with it the runs that are written already. Of several that
+try at once, one publishes the mark of the next attempt; the others start from the beginning, with tokens of their own.
+Until the generation is claimed, nobody sees the runs. Once it is claimed, by the seed or by another writer, the marks
+mean nothing.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -36,49 +39,65 @@ class SeedBatch(LedgerBatch):
 
     def __init__(self, ledger: TaskLedger, clock: int, fingerprint: str) -> None:
         self._fingerprint = fingerprint
+        self._attempt = 0
         self.done: frozenset[int] = frozenset()
         super().__init__(ledger, clock)
 
     def begin(self, is_running: Callable[[str], bool], owner: Owner, run: str | None = None) -> None:
         """See `LedgerBatch`. Leaves the mark."""
         super().begin(is_running, owner, run)
-        self.ledger.mark(self._mark, Owner.this_process().to_json())
+        self.ledger.mark(self._mark(), Owner.this_process().to_json())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None or isinstance(error, OncebusError):
             super().__exit__(kind, error, trace)
-        elif self.is_used:
+        elif self.is_used or self._attempt:
             # After any other error than bad input, and after Ctrl-C, the same seed goes on with what is written.
-            self.ledger.mark(self._mark, _ENDED)
+            self.ledger.mark(self._mark(), _ENDED)
 
     def commit(self) -> None:
-        """See `LedgerBatch`. Removes the mark."""
+        """See `LedgerBatch`. Removes the marks."""
         super().commit()
-        self.ledger.unmark([self._mark])
+        self._unmark()
 
     def discard(self) -> None:
-        """See `LedgerBatch`. Removes the mark."""
+        """See `LedgerBatch`. Removes the marks."""
         super().discard()
-        self.ledger.unmark([self._mark])
+        self._unmark()
 
-    @property
-    def _mark(self) -> str:
-        return seed_mark(self.generation.number, self.generation.token, self._fingerprint)
+    def _mark(self, attempt: int | None = None) -> str:
+        number = self._attempt if attempt is None else attempt
+        return seed_mark(self.generation.number, self.generation.token, self._fingerprint, number)
+
+    def _unmark(self) -> None:
+        # The newest one last. Until it is gone, an earlier one cannot be taken over.
+        for attempt in range(self._attempt + 1):
+            self.ledger.unmark([self._mark(attempt)])
 
     def _version(self, listing: Listing) -> Generation:
-        for name, stamp in listing.stamps.items():
-            found = SEED.fullmatch(name)
-            if found is None or (int(found[1]), found[3]) != (listing.next_number, self._fingerprint):
-                continue
-            text = self.ledger.read_mark(name)
-            if text == _ENDED or is_given_up(text, stamp):
-                self.done = frozenset(run.part for run in listing.runs if run.token == found[2])
-                return self._next(listing, found[2])
+        for token, attempt in self._ended(listing):
+            mark = seed_mark(listing.next_number, token, self._fingerprint, attempt + 1)
+            if self.ledger.mark_new(mark, Owner.this_process().to_json()):
+                self._attempt = attempt + 1
+                self.done = frozenset(run.part for run in self._listing().runs if run.token == token)
+                return self._next(listing, token)
         return self._next(listing, uuid.uuid4().hex)
 
+    def _ended(self, listing: Listing) -> Iterator[tuple[str, int]]:
+        """Yield the token and the last attempt of each seed that this one could go on with."""
+        last: dict[str, tuple[int, str]] = {}
+        for name in listing.stamps:
+            found = SEED.fullmatch(name)
+            if found is not None and (int(found[1]), found[3]) == (listing.next_number, self._fingerprint):
+                last[found[2]] = max(last.get(found[2], (-1, "")), (int(found[4]), name))
+        for token, (attempt, name) in last.items():
+            text = self.ledger.read_mark(name)
+            if text == _ENDED or (text and is_given_up(text, listing.stamps[name])):
+                yield token, attempt
 
-def seed_mark(number: int, token: str, fingerprint: str) -> str:
-    """Return the name of the mark of a seed that is about to claim a generation."""
-    return f"seed-{number:06d}-{token}-{fingerprint}.open"
+
+def seed_mark(number: int, token: str, fingerprint: str, attempt: int) -> str:
+    """Return the name of the mark of an attempt of a seed that is about to claim a generation."""
+    return f"seed-{number:06d}-{token}-{fingerprint}.open.{attempt}"

@@ -286,6 +286,10 @@ class TaskLedger(LedgerTidying):
         """Publish a mark of an aside or a seed."""
         self._storage.publish(name, [content])
 
+    def mark_new(self, name: str, content: bytes) -> bool:
+        """Publish a mark unless it is there. Return whether it was published: of several callers, one gets True."""
+        return self._storage.publish_new(name, [content])
+
     def read_mark(self, name: str) -> bytes:
         """Return the content of a mark; nothing if it has been deleted."""
         try:

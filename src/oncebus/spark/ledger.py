@@ -41,8 +41,8 @@ class Ledger(ledger.Ledger):
         ```
 
         The ledger then is as if all rows had been checked in the order of their time. All keys join it at once, at the
-        end. If the process is killed, the same call goes on with the parts that are missing. A second call adds only
-        what the ledger does not remember.
+        end. If the call is interrupted, the same call in the same process goes on with the parts that are missing; in a
+        new process it may start from the beginning. A second call adds only what the ledger does not remember.
 
         Args:
             table: A batch DataFrame. Its rows are read once.

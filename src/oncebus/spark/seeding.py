@@ -72,9 +72,13 @@ def seed_ledger(
     lateness: str | timedelta | None,
     parts: int | None,
     checkpoint: str | os.PathLike[str] | None,
+    query: str | None = None,
     **options: Any,
 ) -> Seeded:
-    """Do what `oncebus.spark.Ledger.seed` says."""
+    """Do what `oncebus.spark.Ledger.seed` says.
+
+    `query` names what the table does with its files, for a caller that knows. Then a new process goes on, too.
+    """
     if table.isStreaming:
         raise BadSeed(f"Ledger '{ledger.location}' takes a table, not a stream: read it with spark.read.")
     try:
@@ -94,7 +98,7 @@ def seed_ledger(
     done: frozenset[int] = frozenset()
     if checkpoint is None:
         arguments = [columns.key_signature, columns.window, keep, sequence is None, parts, sorted(options.items())]
-        batch = seed = ledger.seed_batch(_fingerprint(_needed(columns, columns.prepare(table)), arguments))
+        batch = seed = ledger.seed_batch(_fingerprint(_needed(columns, columns.prepare(table)), arguments, query))
         done = seed.done
     else:
         batch = ledger.batch(checkpoint=checkpoint)
@@ -162,13 +166,14 @@ def _needed(columns: Columns, prepared: DataFrame) -> DataFrame:
     return prepared.select(*(F.col(name).alias(columns.labels[name]) for name in dict.fromkeys(names)))
 
 
-def _fingerprint(needed: DataFrame, arguments: Sequence[Any]) -> str:
-    """Return a text that only a seed of the same rows with the same arguments has, in any process.
+def _fingerprint(needed: DataFrame, arguments: Sequence[Any], query: str | None) -> str:
+    """Return a text that only a seed of the same rows with the same arguments has.
 
-    Rows that come from no file may be others next time, so their fingerprint never comes again.
+    Rows that come from no file may be others next time, so their fingerprint never comes again. Without a `query`,
+    Spark's hash stands for it. For Parquet and ORC, each JVM has another one.
     """
     files = [_state_of(name) for name in sorted(needed.inputFiles())]
-    about = [*arguments, needed.schema.json(), needed.semanticHash(), files] if files else [uuid.uuid4().hex]
+    about = [*arguments, needed.schema.json(), query or needed.semanticHash(), files] if files else [uuid.uuid4().hex]
     return hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()[:32]
 
 

@@ -233,6 +233,27 @@ def test_gaps_are_printed_and_a_ledger_is_seeded(tmp_path: Path) -> None:
     assert Ledger.open(tmp_path / "ledger").contains("m59") is not None
 
 
+def test_a_seed_that_is_killed_goes_on_in_a_new_process(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [f"m{n}" for n in range(400)], "at": [START] * 400}), tmp_path / "held.parquet")
+    seed = [*command()[:3], "ledger", "seed", "ledger", "held.parquet", "--key", "id", "--time", "at"]
+    seed += ["--window", "10m", "--parts", "100", "--master", "local[1]", "--json"]
+    first = subprocess.Popen(
+        seed, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: bool(list((tmp_path / "ledger").glob("run-*"))), first)
+    finally:
+        first.kill()
+        first.communicate(timeout=LIMIT)
+    assert Ledger.open(tmp_path / "ledger").summary().ids == 0
+    done = subprocess.run(
+        seed, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    found = json.loads(done.stdout)
+    assert 0 < found["resumed"] < found["parts"] == 100
+    assert found["rows"] < found["remembered"] == 400
+
+
 def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
     inbox, out, dropped = tmp_path / "in", tmp_path / "out", tmp_path / "dropped"
     inbox.mkdir()

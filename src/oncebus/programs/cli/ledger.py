@@ -168,7 +168,7 @@ def seed(
     """Make the ledger at PATH remember the rows of each TABLE, as if all of them had been checked.
 
     Give the same key, time, window and lateness as for the stream that uses the ledger. All keys join at once, at the
-    end. If the command is killed, run it again: it goes on with what is missing.
+    end. If the command is killed, run it again: with Parquet or ORC, it goes on with what is missing.
     """
     interrupt_on_sigterm()
     # Imported late, so that the other commands do not load Spark.

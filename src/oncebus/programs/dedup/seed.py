@@ -14,7 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from oncebus.programs.dedup.progress import display, speed
 from oncebus.programs.dedup.session import spark_session
 from oncebus.spark import Ledger
+from oncebus.spark.seeding import seed_ledger
 from oncebus.values.durations import spelt_out
+
+_NAMED_BY_ARGUMENTS = ("parquet", "orc")
+"""Formats whose files and settings determine the rows. Spark has no hash of such a query that a new process finds."""
 
 
 def run_seed(
@@ -32,13 +36,14 @@ def run_seed(
     for name in ("window", "lateness"):
         if options[name] is not None:
             options[name] = spelt_out(options[name])
+    query = json.dumps([format_name, tables, dict(settings)]) if format_name in _NAMED_BY_ARGUMENTS else None
     with display() as shown, spark_session(master, settings) as spark:
         shown.count_from_here()
         shown.phase("reading the schema")
         rows = reduce(DataFrame.unionByName, [_read(spark, table, format_name) for table in tables])
         shown.phase("remembering")
         with shown.watching(spark):
-            seeded = ledger.seed(rows, **options)
+            seeded = seed_ledger(ledger, rows, query=query, **options)
         seconds = shown.seconds
     if as_json:
         click.echo(json.dumps({"ledger": ledger.location, **asdict(seeded), **speed(seeded.rows, seconds, seconds)}))
