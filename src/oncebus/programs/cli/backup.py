@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from oncebus.programs.cli.ledger_texts import size_text
+from oncebus.ledger.overview_texts import size_text
 from oncebus.programs.cli.location import BrokerLocation, broker_options
 from oncebus.programs.cli.token import client_settings
 
