@@ -157,6 +157,15 @@ def test_a_certificate_of_an_authority_of_ones_own_is_trusted(tmp_path: Path) ->
         client.ask("GET", "/")
 
 
+def test_a_trusted_certificate_may_leave_out_who_signed_it(tmp_path: Path) -> None:
+    Authority(tmp_path).certify(tmp_path / "ours" / FILE, "bus.example.org", is_plain=True)
+    with (
+        serving([HELLO], folder=tmp_path / "ours") as server,
+        Client(server.url, "", tmp_path / "ours" / FILE) as client,
+    ):
+        assert client.ask("GET", "/").body == b"hello"
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
